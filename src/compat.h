@@ -1,0 +1,55 @@
+/*
+ * compat.h
+ *		All that differs between the PostgreSQL versions we support.
+ *
+ * Each entry names what changed upstream and when; delete it with the last
+ * version that needs it.
+ */
+#ifndef TW_COMPAT_H
+#define TW_COMPAT_H
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "transactional_writer supports PostgreSQL 15 to 18"
+#endif
+
+/* 18: the module block carries name and version */
+#ifdef PG_MODULE_MAGIC_EXT
+#define TW_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "transactional_writer", .version = TW_VERSION)
+#else
+#define TW_MODULE_MAGIC PG_MODULE_MAGIC
+#endif
+
+/* 17: MyProc->lxid moved into MyProc->vxid */
+#if PG_VERSION_NUM >= 170000
+#define TW_MY_LXID (MyProc->vxid.lxid)
+#else
+#define TW_MY_LXID (MyProc->lxid)
+#endif
+
+/*
+ * Token numbers of core_yylex.  gram.h is not installed from 16 on; plpgsql
+ * relies on the same numbers, since bison counts from 258 in the order of the
+ * first %token lines of gram.y.
+ */
+typedef enum PsmTokenType
+{
+	PSM_TOK_IDENT = 258,
+	PSM_TOK_UIDENT,
+	PSM_TOK_FCONST,
+	PSM_TOK_SCONST,
+	PSM_TOK_USCONST,
+	PSM_TOK_BCONST,
+	PSM_TOK_XCONST,
+	PSM_TOK_OP,
+	PSM_TOK_ICONST,
+	PSM_TOK_PARAM,
+	PSM_TOK_TYPECAST,
+	PSM_TOK_DOT_DOT,
+	PSM_TOK_COLON_EQUALS,
+	PSM_TOK_EQUALS_GREATER,
+	PSM_TOK_LESS_EQUALS,
+	PSM_TOK_GREATER_EQUALS,
+	PSM_TOK_NOT_EQUALS
+} PsmTokenType;
+
+#endif							/* TW_COMPAT_H */

@@ -1,0 +1,58 @@
+/*
+ * guc.c
+ *		The settings, transactional_writer.*.
+ *
+ * All can be set by anyone for their own session or transaction: none of them
+ * weakens what another session is promised.
+ */
+#include "tw.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+int			tw_max_attempts = 5;
+int			tw_retry_backoff = 10;
+bool		tw_claim_wait = true;
+int			tw_block_timeout = 0;
+bool		tw_history = true;
+int			tw_block_cache = 64;
+bool		tw_log_failures = true;
+
+void
+tw_guc_init(void)
+{
+	DefineCustomIntVariable("transactional_writer.max_attempts",
+							"How often CALL tw.run runs a block before it passes a conflict on.",
+							NULL, &tw_max_attempts, 5, 1, 1000,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.retry_backoff",
+							"Longest pause before the first retry of CALL tw.run; doubles with each.",
+							"The pause is random between 0 and this (full jitter), at most 30 s.",
+							&tw_retry_backoff, 10, 0, 60000,
+							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("transactional_writer.claim_wait",
+							 "Wait for another transaction that has claimed the same batch.",
+							 "Off: SQLSTATE TW003 at once.",
+							 &tw_claim_wait, true,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.block_timeout",
+							"Longest time a block may run; SQLSTATE TW004 after that.",
+							"0 turns it off.",
+							&tw_block_timeout, 0, 0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("transactional_writer.history",
+							 "Record in the ledger what each statement of a block did.",
+							 NULL, &tw_history, true,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.block_cache",
+							"Number of compiled blocks a session keeps.",
+							NULL, &tw_block_cache, 64, 0, 100000,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("transactional_writer.log_failures",
+							 "Write what CALL tw.run had to retry or gave up on to tw.failures.",
+							 NULL, &tw_log_failures, true,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+
+	MarkGUCPrefixReserved("transactional_writer");
+}

@@ -1,0 +1,453 @@
+/*
+ * psm.h
+ *		Private header of the block language: the tree, the run-time state, and
+ *		who offers what.
+ *
+ * A script's life: scan.c cuts the text into tokens, parse.c makes the tree,
+ * check.c refuses what may not run, cache.c keeps the result for the session,
+ * exec.c walks it, expr.c prepares and evaluates the SQL in it, condition.c
+ * chooses handlers and reports where an error came from.
+ *
+ * Lifetimes: everything reachable from a PsmScript lives in PsmScript.mcxt,
+ * plans excepted, which are saved SPI plans freed by psm_script_free().
+ * Everything reachable from a PsmExec lives for one execution.
+ */
+#ifndef TW_PSM_H
+#define TW_PSM_H
+
+#include "tw.h"
+
+#include "access/tupdesc.h"
+#include "executor/spi.h"
+#include "nodes/params.h"
+#include "nodes/pg_list.h"
+#include "parser/parser.h"
+#include "utils/jsonb.h"
+#include "utils/portal.h"
+
+typedef struct PsmScript PsmScript;
+typedef struct PsmScope PsmScope;
+typedef struct PsmExec PsmExec;
+
+/* A place in the script: byte offset, and the line and column a person counts. */
+typedef struct PsmPos
+{
+	int			offset;			/* bytes from the start of the script */
+	int			line;			/* from 1 */
+	int			column;			/* from 1, in characters */
+} PsmPos;
+
+/* ---------- names ---------- */
+
+typedef enum PsmVarKind
+{
+	PSM_VAR_SCALAR,				/* any type that is one Datum, arrays included */
+	PSM_VAR_ROW					/* composite type, FOR row, NEW, OLD: a field a value */
+} PsmVarKind;
+
+typedef struct PsmExpr PsmExpr;
+
+typedef struct PsmVar
+{
+	PsmVarKind	kind;
+	int			number;			/* index in PsmScript.vars and PsmExec.values */
+	char	   *name;			/* as folded; NULL for an unnamed FOR row */
+	PsmScope   *scope;			/* where it is declared */
+	PsmPos		pos;
+	bool		for_row;		/* the columns of a FOR query, visible by their own names too */
+	bool		constant;		/* may not be assigned (FOR rows) */
+
+	/* The type: text from the parser; the rest set by psm_script_resolve_types() */
+	char	   *typename;		/* NULL for a FOR row, whose type its query gives */
+	Oid			type;
+	int32		typmod;
+	Oid			collation;
+	int16		typlen;
+	bool		typbyval;
+	PsmExpr    *init;			/* DEFAULT, or NULL */
+
+	/* PSM_VAR_ROW only: the columns.  FOR rows: set whenever the query is opened. */
+	TupleDesc	tupdesc;
+	uint64		tupdesc_id;		/* typcache's identifier, 0 for FOR rows */
+} PsmVar;
+
+typedef struct PsmCondition
+{
+	char	   *name;
+	int			sqlstate;		/* packed as by MAKE_SQLSTATE; 45000 when not given */
+	PsmScope   *scope;
+} PsmCondition;
+
+typedef struct PsmCursor
+{
+	char	   *name;
+	int			number;			/* index in PsmExec.cursors */
+	PsmScope   *scope;
+	PsmPos		pos;
+	PsmExpr    *query;
+} PsmCursor;
+
+struct PsmScope
+{
+	PsmScope   *parent;			/* NULL for the outermost */
+	char	   *label;			/* NULL when the block or loop has none */
+	List	   *vars;			/* PsmVar, in order of declaration */
+	List	   *conditions;		/* PsmCondition */
+	List	   *cursors;		/* PsmCursor */
+};
+
+/* ---------- SQL in the script ---------- */
+
+/* A :name or params.name in a piece of SQL */
+typedef struct PsmHostRef
+{
+	int			offset;			/* in PsmExpr.text: where '$1' or 'params' starts */
+	int			length;			/* bytes of the whole reference, :name or params.name */
+	int			host;			/* index in PsmScript.hosts */
+	bool		dotted;			/* params.name: a column of that name wins */
+	bool		cast_context;	/* stands before '::' or in CAST( or ANY( / ALL( / SOME(: an object or
+								 * array keeps the type of its place instead of jsonb */
+} PsmHostRef;
+
+/* A parameter of the script, by name */
+typedef struct PsmHost
+{
+	char	   *written;		/* as spelled: tried first as key */
+	char	   *folded;			/* in lower case (the same when quoted): tried next */
+	bool		optional;		/* only seen as params.name in statements that have a table or alias
+								 * called params: unknown is no error then */
+	bool		container;		/* compiled for an object or array */
+	PsmPos		pos;			/* first use */
+} PsmHost;
+
+/*
+ * A piece of SQL: a statement or an expression.
+ *
+ * text is prefix bytes of ours and then the script's text from pos.offset on,
+ * byte for byte, so that byte prefix + n of the text is byte pos.offset + n of
+ * the script.  Only what PostgreSQL must not see is overwritten in place: :name
+ * by '$1' and blanks (the occurrence is known by its offset, not its number),
+ * and an INTO clause by blanks.
+ */
+struct PsmExpr
+{
+	PsmScript  *script;
+	PsmPos		pos;
+	char	   *text;
+	int			prefix;			/* bytes at the start of text that are not the script's */
+	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression */
+	PsmScope   *scope;			/* names are looked up from here outwards */
+	int			nvisible;		/* only vars with a smaller number are declared yet */
+	PsmHostRef *hosts;			/* by offset */
+	int			nhosts;
+	bool		lone_host;		/* the whole text is one :name (RETURN gives its JSON as it is) */
+	bool		spliced;		/* a utility statement with :name: run from text made anew each time, a
+								 * quoted literal for each */
+
+	struct PsmPlan *plan;		/* owned by expr.c; NULL until first used */
+};
+
+/* ---------- the tree ---------- */
+
+typedef enum PsmStmtKind
+{
+	PSM_COMPOUND,
+	PSM_SET,
+	PSM_SET_ROW,
+	PSM_SQL,
+	PSM_IF,
+	PSM_CASE,
+	PSM_LOOP,
+	PSM_WHILE,
+	PSM_REPEAT,
+	PSM_FOR,
+	PSM_LEAVE,
+	PSM_ITERATE,
+	PSM_OPEN,
+	PSM_FETCH,
+	PSM_CLOSE,
+	PSM_SIGNAL,
+	PSM_RESIGNAL,
+	PSM_GET_DIAGNOSTICS,
+	PSM_EXECUTE,
+	PSM_RETURN
+} PsmStmtKind;
+
+/* Head of every statement */
+typedef struct PsmStmt
+{
+	PsmStmtKind kind;
+	int			number;			/* index in PsmScript.stmts and PsmExec.counts */
+	PsmPos		pos;
+} PsmStmt;
+
+/* Where a value goes: a variable, or a field of a row variable */
+typedef struct PsmTarget
+{
+	PsmVar	   *var;
+	char	   *field;			/* NULL: the variable itself */
+	PsmPos		pos;
+} PsmTarget;
+
+/* One of several conditions a handler is for */
+typedef enum PsmHandlerCond
+{
+	PSM_ON_SQLSTATE,			/* SQLSTATE 'x' or a declared condition */
+	PSM_ON_NOT_FOUND,
+	PSM_ON_SQLWARNING,
+	PSM_ON_SQLEXCEPTION
+} PsmHandlerCond;
+
+typedef struct PsmHandledState
+{
+	PsmHandlerCond kind;
+	int			sqlstate;		/* PSM_ON_SQLSTATE only */
+} PsmHandledState;
+
+typedef enum PsmHandlerKind
+{
+	PSM_CONTINUE,
+	PSM_EXIT,
+	PSM_UNDO
+} PsmHandlerKind;
+
+typedef struct PsmHandler
+{
+	PsmHandlerKind kind;
+	List	   *states;			/* PsmHandledState */
+	PsmStmt    *action;
+	PsmPos		pos;
+} PsmHandler;
+
+/* [label:] BEGIN [[NOT] ATOMIC] ... END */
+typedef struct PsmCompound
+{
+	PsmStmt		stmt;
+	PsmScope   *scope;
+	bool		atomic;			/* the outermost always is */
+	List	   *vars;			/* PsmVar to be initialised at entry, in order */
+	List	   *handlers;		/* PsmHandler */
+	bool		catches_errors; /* some handler is for class 03 and up, or for SQLEXCEPTION: costs a
+								 * subtransaction a statement or a block */
+	List	   *body;			/* PsmStmt */
+} PsmCompound;
+
+/* SET a = e.  SET a = e, b = f is two of them, one after the other. */
+typedef struct PsmSet
+{
+	PsmStmt		stmt;
+	PsmTarget	target;
+	PsmExpr    *value;
+} PsmSet;
+
+/* SET (a, b) = (query), or = (e, f): all evaluated before any is assigned */
+typedef struct PsmSetRow
+{
+	PsmStmt		stmt;
+	List	   *targets;		/* PsmTarget */
+	PsmExpr    *query;			/* or NULL: */
+	List	   *values;			/* PsmExpr, as many as targets */
+} PsmSetRow;
+
+/* Any SQL statement, SELECT ... INTO and DML ... RETURNING ... INTO included */
+typedef struct PsmSqlStmt
+{
+	PsmStmt		stmt;
+	PsmExpr    *sql;
+	List	   *into;			/* PsmTarget, NIL when no INTO */
+	const char *command;		/* "INSERT", "CREATE TABLE", ...: from the raw parse tree's command tag */
+	bool		utility;		/* not SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE */
+} PsmSqlStmt;
+
+typedef struct PsmBranch
+{
+	PsmExpr    *when;			/* a boolean expression */
+	List	   *body;			/* PsmStmt */
+	PsmPos		pos;
+} PsmBranch;
+
+typedef struct PsmIf
+{
+	PsmStmt		stmt;
+	List	   *branches;		/* PsmBranch */
+	List	   *otherwise;		/* PsmStmt */
+	bool		has_else;
+} PsmIf;
+
+/*
+ * CASE.  For a simple CASE the operand is evaluated once into a hidden
+ * variable, and each WHEN becomes the boolean expression
+ * "case operand" IN (what is written there).
+ */
+typedef struct PsmCase
+{
+	PsmStmt		stmt;
+	PsmExpr    *operand;		/* NULL: searched */
+	PsmVar	   *operand_var;	/* gets its type when the operand is prepared; NULL: searched */
+	List	   *branches;		/* PsmBranch */
+	List	   *otherwise;
+	bool		has_else;		/* without: 20000 case_not_found */
+} PsmCase;
+
+/* LOOP, WHILE, REPEAT */
+typedef struct PsmLoop
+{
+	PsmStmt		stmt;
+	PsmScope   *scope;			/* has the label, no names */
+	PsmExpr    *condition;		/* WHILE: run while true; REPEAT: until true; LOOP: NULL */
+	List	   *body;
+} PsmLoop;
+
+typedef struct PsmFor
+{
+	PsmStmt		stmt;
+	PsmScope   *scope;			/* has the label and the row */
+	PsmVar	   *row;			/* PSM_VAR_ROW with for_row; name NULL when not named */
+	char	   *cursor_name;	/* FOR r AS c CURSOR FOR ...; NULL otherwise */
+	PsmExpr    *query;
+	List	   *body;
+} PsmFor;
+
+/* LEAVE label, ITERATE label */
+typedef struct PsmJump
+{
+	PsmStmt		stmt;
+	PsmScope   *target;			/* scope of the block or loop that has the label */
+} PsmJump;
+
+/* OPEN c, CLOSE c, FETCH [[NEXT] FROM] c INTO ... */
+typedef struct PsmCursorStmt
+{
+	PsmStmt		stmt;
+	PsmCursor  *cursor;
+	List	   *into;			/* PsmTarget; FETCH only */
+} PsmCursorStmt;
+
+typedef enum PsmItem
+{
+	/* of SIGNAL and GET STACKED DIAGNOSTICS */
+	PSM_ITEM_MESSAGE_TEXT,
+	PSM_ITEM_DETAIL,
+	PSM_ITEM_HINT,
+	PSM_ITEM_TABLE_NAME,
+	PSM_ITEM_SCHEMA_NAME,
+	PSM_ITEM_COLUMN_NAME,
+	PSM_ITEM_CONSTRAINT_NAME,
+	PSM_NUM_SIGNAL_ITEMS,
+	/* of GET DIAGNOSTICS only */
+	PSM_ITEM_RETURNED_SQLSTATE = PSM_NUM_SIGNAL_ITEMS,
+	PSM_ITEM_ROW_COUNT,
+	PSM_ITEM_LINE_NUMBER,
+	PSM_ITEM_NUMBER				/* how many conditions there are */
+} PsmItem;
+
+/* SIGNAL and RESIGNAL */
+typedef struct PsmSignal
+{
+	PsmStmt		stmt;
+	int			sqlstate;		/* 0: RESIGNAL without a condition */
+	const char *condition_name; /* when signalled by a declared name */
+	PsmExpr    *items[PSM_NUM_SIGNAL_ITEMS];	/* NULL: not set */
+} PsmSignal;
+
+typedef struct PsmDiagItem
+{
+	PsmTarget	target;
+	PsmItem		item;
+} PsmDiagItem;
+
+typedef struct PsmGetDiagnostics
+{
+	PsmStmt		stmt;
+	bool		stacked;
+	PsmExpr    *condition;		/* CONDITION n; NULL: the statement area, or CONDITION 1 */
+	List	   *items;			/* PsmDiagItem */
+} PsmGetDiagnostics;
+
+typedef struct PsmExecute
+{
+	PsmStmt		stmt;
+	PsmExpr    *text;
+	List	   *into;			/* PsmTarget */
+	List	   *using;			/* PsmExpr */
+} PsmExecute;
+
+typedef struct PsmReturn
+{
+	PsmStmt		stmt;
+	PsmExpr    *value;			/* RETURN expr, or NULL */
+	PsmExpr    *query;			/* RETURN TABLE query, or NULL */
+} PsmReturn;
+
+/* ---------- a script, compiled ---------- */
+
+struct PsmScript
+{
+	MemoryContext mcxt;
+	char	   *source;			/* the whole text, NUL-terminated */
+	char	   *function;		/* "f(integer)" for CONTEXT; NULL: an atomic block */
+	PsmCompound *body;
+	PsmVar	  **vars;			/* all variables, by number */
+	int			nvars;
+	int			ncursors;
+	PsmHost    *hosts;
+	int			nhosts;
+	PsmStmt   **stmts;			/* all statements, by number */
+	int			nstmts;
+	List	   *exprs;			/* every PsmExpr */
+
+	/* owned by cache.c and exec.c */
+	int			in_use;			/* executions under way */
+	uint64		shape;			/* bumped when a row's columns change: plans made before are made again */
+};
+
+/* In scan.c */
+
+/* Token types; single characters stand for themselves.  Numbers from 258 on are core_yylex's own. */
+typedef struct PsmToken
+{
+	int			type;			/* see compat.h: PSM_TOK_IDENT, ... ; 0 at the end */
+	int			start;			/* byte offset in the script */
+	int			end;			/* offset just behind it */
+	bool		quoted;			/* an identifier in double quotes: never a keyword */
+	char	   *text;			/* identifiers: folded or unquoted; strings: their value; else NULL */
+} PsmToken;
+
+/* Cuts source into tokens (palloc'd, the last has type 0).  Errors carry errposition in source. */
+extern PsmToken *psm_scan(const char *source, int *ntokens);
+
+/* In parse.c */
+
+/* What a function brings into its outermost scope before the block is read; NULL for a block */
+typedef struct PsmArgument
+{
+	const char *name;			/* NULL: only $n */
+	Oid			type;
+	int32		typmod;
+	bool		constant;
+} PsmArgument;
+
+/*
+ * Parses source into a new script, whose memory context is a child of parent.
+ * label names the outermost scope of a function's arguments (NULL for a block).
+ * Errors: 42601 and others with errposition in source; call it under
+ * psm_compile_error_callback.
+ */
+extern PsmScript *psm_parse(const char *source, MemoryContext parent, const char *label,
+							const PsmArgument *args, int nargs);
+
+/* In check.c */
+
+/*
+ * Refuses, before anything has run, what can be refused from the text alone:
+ * statements that cannot run in a transaction or would end it, and syntax
+ * errors of every SQL statement and expression (by PostgreSQL's own raw
+ * parser).  Fills PsmSqlStmt.command and utility, and PsmExpr.spliced.
+ */
+extern void psm_check(PsmScript *script);
+
+/* In scan.c: errposition() for a byte offset of source; for use in ereport() */
+extern int	psm_errposition(const char *source, int offset);
+extern PsmPos psm_pos(const char *source, int offset);
+
+#endif							/* TW_PSM_H */

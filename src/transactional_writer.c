@@ -1,0 +1,15 @@
+/*
+ * transactional_writer.c
+ *		Module entry: magic block and registration, nothing else.
+ */
+#include "tw.h"
+
+TW_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	tw_guc_init();
+}
