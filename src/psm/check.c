@@ -53,6 +53,21 @@ byte_offset(const char *text, int position)
 	return Min(offset, length);
 }
 
+/*
+ * True when what stands at an offset of a piece is the first on a line of its
+ * own, as the next statement is when the semicolon before it was forgotten.
+ */
+static bool
+begins_line(const PieceError *piece, int offset)
+{
+	const char *start = piece->text + piece->prefix;
+	const char *at = start + offset;
+
+	while (at > start && (at[-1] == ' ' || at[-1] == '\t'))
+		at--;
+	return at > start && at[-1] == '\n';
+}
+
 static void
 translate_position(void *arg)
 {
@@ -66,6 +81,13 @@ translate_position(void *arg)
 	offset = Max(offset, 0);
 	offset = Min(offset, piece->length);
 	psm_errposition(piece->source, piece->offset + offset);
+
+	if (geterrcode() != ERRCODE_SYNTAX_ERROR)
+		return;
+	if (offset == piece->length)
+		errdetail("The SQL ends here, incomplete.");
+	else if (begins_line(piece, offset))
+		errhint("A semicolon may be missing before it.");
 }
 
 static void

@@ -389,23 +389,23 @@ parse_set(PsmParser *p, List **list)
 /* ---------- IF and CASE ---------- */
 
 /*
- * A condition up to THEN, and the statements behind it
+ * A condition behind IF, ELSEIF or WHEN, up to THEN, and the statements behind it
  */
 static PsmBranch *
-parse_branch(PsmParser *p, PsmScope *scope, bool simple, const char *what)
+parse_branch(PsmParser *p, PsmScope *scope, bool simple)
 {
 	PsmBranch  *branch = palloc0(sizeof(PsmBranch));
-	const PsmToken *first = CURRENT(p);
+	const PsmToken *word = CURRENT(p) - 1;
 	PsmScope   *outer = p->scope;
 
-	branch->pos = psm_token_pos(first);
+	branch->pos = psm_token_pos(CURRENT(p));
 	p->scope = scope;
 	if (simple)
 	{
 		int			end = psm_find_end(p, STOP_THEN);
 
 		if (end == p->at)
-			psm_syntax_error(p, first, "A value was expected here.", NULL);
+			psm_syntax_error(p, CURRENT(p), "A value was expected here.", NULL);
 		branch->when = psm_make_piece(p, p->at, end, RAW_PARSE_PLPGSQL_EXPR,
 									  "\"case operand\" IN (", ")");
 		p->at = end;
@@ -414,8 +414,8 @@ parse_branch(PsmParser *p, PsmScope *scope, bool simple, const char *what)
 		branch->when = psm_parse_expr(p, STOP_THEN, "A condition");
 	p->scope = outer;
 
-	psm_expect_word(p, "then", psprintf("THEN was expected to end the condition of the %s on line "
-										"%d, column %d.", what, first->line, first->column));
+	psm_expect_word(p, "then", psprintf("THEN was expected to end the condition on line %d, "
+										"column %d.", word->line, word->column));
 	psm_parse_statements(p, &branch->body);
 	return branch;
 }
@@ -429,7 +429,7 @@ parse_if(PsmParser *p, const PsmToken *label)
 	do
 	{
 		p->at++;				/* IF, ELSEIF */
-		stmt->branches = lappend(stmt->branches, parse_branch(p, p->scope, false, "IF"));
+		stmt->branches = lappend(stmt->branches, parse_branch(p, p->scope, false));
 	} while (psm_is_word(CURRENT(p), "elseif"));
 	if (psm_accept_word(p, "else"))
 	{
@@ -465,7 +465,7 @@ parse_case(PsmParser *p, const PsmToken *label)
 												 "column %d.", first->line, first->column), NULL);
 	while (psm_accept_word(p, "when"))
 		stmt->branches = lappend(stmt->branches,
-								 parse_branch(p, scope, stmt->operand != NULL, "WHEN"));
+								 parse_branch(p, scope, stmt->operand != NULL));
 	if (psm_accept_word(p, "else"))
 	{
 		stmt->has_else = true;
