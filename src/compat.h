@@ -26,6 +26,20 @@
 #define TW_MY_LXID (MyProc->lxid)
 #endif
 
+/* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */
+#if PG_VERSION_NUM >= 170000
+#define tw_release_plan_refs(owner) ReleaseAllPlanCacheRefsInOwner(owner)
+#else
+#define tw_release_plan_refs(owner) ResourceOwnerReleaseAllPlanCacheRefs(owner)
+#endif
+
+/* 16: parseTypeString() takes an error context in place of missing_ok */
+#if PG_VERSION_NUM >= 160000
+#define tw_hard_errors NULL
+#else
+#define tw_hard_errors false
+#endif
+
 /*
  * Token numbers of core_yylex.  gram.h is not installed from 16 on; plpgsql
  * relies on the same numbers, since bison counts from 258 in the order of the
