@@ -67,7 +67,7 @@ CREATE TABLE tw.failure (
 CREATE INDEX failure_job_at_idx ON tw.failure (job, at);
 
 -- The role is kept by name: the log outlives it
-CREATE TABLE tw.audit_log (
+CREATE TABLE tw.audit (
 	at timestamptz NOT NULL,
 	role text NOT NULL,
 	action text NOT NULL,
@@ -75,22 +75,22 @@ CREATE TABLE tw.audit_log (
 	batch_id text COLLATE pg_catalog."C",
 	reason text
 ) USING heap;
-CREATE INDEX audit_log_job_batch_id_idx ON tw.audit_log (job, batch_id);
+CREATE INDEX audit_job_batch_id_idx ON tw.audit (job, batch_id);
 
 -- Whoever could write here could invent or erase history
-REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit_log FROM PUBLIC;
+REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit FROM PUBLIC;
 
 COMMENT ON TABLE tw.job IS 'jobs: named writers with an owner; see view tw.jobs';
 COMMENT ON TABLE tw.batch IS 'one row a committed batch, written by its claim; see view tw.ledger';
 COMMENT ON TABLE tw.batch_outcome IS 'what each committed batch did, written once when it finished; see view tw.ledger';
 COMMENT ON TABLE tw.failure IS 'errors that CALL tw.run retried or gave up on; see view tw.failures';
-COMMENT ON TABLE tw.audit_log IS 'who removed what from the ledger, when and why';
+COMMENT ON TABLE tw.audit IS 'who removed what from the ledger, when and why; see view tw.audit_log';
 
 SELECT pg_catalog.pg_extension_config_dump('tw.job', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.batch', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.batch_outcome', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.failure', '');
-SELECT pg_catalog.pg_extension_config_dump('tw.audit_log', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.audit', '');
 
 -- ---------------------------------------------------------------------------
 -- Views: each user sees the jobs it may use, members of pg_monitor see all.
@@ -118,10 +118,18 @@ CREATE VIEW tw.failures WITH (security_barrier) AS
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role(f.role, 'USAGE')
 		OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
-GRANT SELECT ON tw.jobs, tw.ledger, tw.failures TO PUBLIC;
+CREATE VIEW tw.audit_log WITH (security_barrier) AS
+	SELECT a.at, a.role, a.action, a.job, a.batch_id, a.reason
+	FROM tw.audit a
+		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) a.job
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+-- Anyone may look: the views show each user only what is his
+GRANT SELECT ON tw.jobs, tw.ledger, tw.failures, tw.audit_log TO PUBLIC;
 
 COMMENT ON VIEW tw.jobs IS 'the jobs the current user may use';
 COMMENT ON VIEW tw.ledger IS 'the committed batches of the jobs the current user may use';
+COMMENT ON VIEW tw.audit_log IS 'who removed which batch from the ledger (forget_batch) or ran it again below the highest version (run_again), when and why';
 COMMENT ON VIEW tw.failures IS 'errors that CALL tw.run retried or gave up on, of the current user''s jobs and its own';
 
 -- ---------------------------------------------------------------------------
@@ -167,6 +175,24 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_finish_batch';
 COMMENT ON FUNCTION tw.finish_batch(jsonb) IS
 'records a result for the batch that tw.begin_batch began last in this transaction; optional. Errors: 25006, 55000';
+
+CREATE FUNCTION tw.init_producer(job text, instance text DEFAULT NULL) RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_init_producer';
+COMMENT ON FUNCTION tw.init_producer(text, text) IS
+'gives the job''s writer its next epoch, and fences the writer before: it cannot commit any more (TW001). The same instance (1 to 255 bytes) gets its epoch again. Errors: 22023, 25006, 42501';
+
+CREATE FUNCTION tw.forget_batch(job text, batch_id text, reason text) RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_forget_batch';
+COMMENT ON FUNCTION tw.forget_batch(text, text, text) IS
+'removes a committed batch from the ledger, so that it may run again; who, when and why go to tw.audit_log. Errors: 22023, 25006, 42501, 42704, 55006, TW003, TW010';
+
+CREATE FUNCTION tw.prune_ledger(job text, older_than interval) RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_prune_ledger';
+COMMENT ON FUNCTION tw.prune_ledger(text, interval) IS
+'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. Errors: 22023, 25006, 42501, 42704';
 
 CREATE FUNCTION tw.signal(sqlstate text, message text, detail text DEFAULT NULL,
 	hint text DEFAULT NULL) RETURNS void

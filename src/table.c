@@ -44,7 +44,7 @@ static const struct
 	[TW_TABLE_BATCH] = {"batch", TW_BATCH_NATTS},
 	[TW_TABLE_BATCH_OUTCOME] = {"batch_outcome", TW_RESULT_NATTS},
 	[TW_TABLE_FAILURE] = {"failure", TW_FAILURE_NATTS},
-	[TW_TABLE_AUDIT_LOG] = {"audit_log", TW_AUDIT_NATTS},
+	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
 };
 
 /* keys: the equality function of each key column */
@@ -61,7 +61,7 @@ static const struct
 	[TW_INDEX_BATCH_STARTED] = {"batch_started_at_idx", TW_TABLE_BATCH, {F_TEXTEQ}},
 	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME, {F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
-	[TW_INDEX_AUDIT_LOG] = {"audit_log_job_batch_id_idx", TW_TABLE_AUDIT_LOG, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
 };
 
 struct TwScan

@@ -48,7 +48,7 @@ typedef enum TwTable
 	TW_TABLE_BATCH,
 	TW_TABLE_BATCH_OUTCOME,
 	TW_TABLE_FAILURE,
-	TW_TABLE_AUDIT_LOG
+	TW_TABLE_AUDIT
 } TwTable;
 
 typedef enum TwIndex
@@ -59,7 +59,7 @@ typedef enum TwIndex
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
 	TW_INDEX_BATCH_OUTCOME,		/* (job, batch_id) */
 	TW_INDEX_FAILURE,			/* (job, at) */
-	TW_INDEX_AUDIT_LOG			/* (job, batch_id) */
+	TW_INDEX_AUDIT			/* (job, batch_id) */
 } TwIndex;
 
 /* Column numbers, from 0, and how many there are: as the install script has them */
@@ -168,6 +168,7 @@ typedef struct TwClaim
 	int64		epoch;
 	bool		has_version;
 	int64		version;
+	bool		by_caller;		/* tw.begin_batch's: tw.finish_batch may finish it */
 } TwClaim;
 
 /* ---------- in ledger/job.c ---------- */
@@ -175,11 +176,12 @@ typedef struct TwClaim
 #define TW_JOB_MAX_BYTES		255
 #define TW_BATCH_ID_MAX_BYTES	512
 #define TW_FINGERPRINT_MAX_BYTES 512
+#define TW_INSTANCE_MAX_BYTES	255
 
 /* A row of tw.job */
 typedef struct TwJob
 {
-	ItemPointerData tid;
+	TwRow		row;			/* as it was found */
 	Oid			owner;
 	int64		epoch;			/* 0: tw.init_producer was never called */
 	char	   *instance;		/* who holds the epoch; NULL: not said */
@@ -188,8 +190,9 @@ typedef struct TwJob
 	int64		pruned_version; /* highest version that was pruned */
 } TwJob;
 
-/* 22023 unless the name is of a sound length */
+/* 22023 unless the name is of a sound length, and the interval not negative */
 extern void tw_job_check_name(const char *job);
+extern void tw_job_check_interval(const char *what, const Interval *interval);
 
 /* The committed job, or our own uncommitted one; false: there is none */
 extern bool tw_job_find(const char *job, TwJob *row);
@@ -199,6 +202,12 @@ extern void tw_job_require(const char *job, TwJob *row);
 
 /* The same, but a job that does not exist is created, owned by the current user */
 extern void tw_job_require_or_create(const char *job, TwJob *row);
+
+/*
+ * Writes epoch, instance and pruned_version of a row found before; false:
+ * somebody else has changed it meanwhile, so find it again.
+ */
+extern bool tw_job_update(const TwJob *row);
 
 /* Waits for another transaction's hold on a batch or job, or TW003 when claim_wait is off */
 extern void tw_job_wait(TransactionId xid, const char *job, const char *batch_id);
@@ -237,23 +246,50 @@ extern void tw_batch_finish(TwOutcome *outcome);
  */
 extern bool tw_batch_requested(const char *job, const char *batch_id);
 
-/* 22023 unless the key is of a sound length */
-extern void tw_batch_check_id(const char *batch_id);
+/* 22023 unless value has 1 to limit bytes; what names it in the message */
+extern void tw_batch_check_length(const char *what, const char *value, int limit);
 
 /* 25006 and its like where nothing may be written; command is for the message */
 extern void tw_batch_check_writable(const char *command);
 
-/* True when this transaction has claimed the batch */
-extern bool tw_batch_is_open(const char *job, const char *batch_id);
+/* What a look at the ledger found */
+typedef enum TwSight
+{
+	TW_NOT_THERE,
+	TW_IN_LEDGER,				/* committed */
+	TW_OURS,					/* claimed by this transaction */
+	TW_LOOK_AGAIN				/* another transaction was in the way, and has ended */
+} TwSight;
 
-/* The lock tw.forget_batch holds, and a claim's wait for it; see there */
-extern void tw_batch_lock_forgotten(const char *job, const char *batch_id);
-extern bool tw_batch_wait_forgotten(TransactionId xid, const char *job, const char *batch_id);
+extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
+
+/* The two keys of tw.batch and tw.batch_outcome */
+extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
+
+/* ---------- in ledger/open.c ---------- */
+
+/* tw_batch_finish(), see above, and: */
+extern void tw_open_add(const TwClaim *claim, const TwOutcome *outcome);
 
 /* For xact.c: the last check of what is open, and its end */
-extern void tw_batch_before_commit(bool prepare);
-extern void tw_batch_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
-extern void tw_batch_forget_open(void);
+extern void tw_open_before_commit(bool prepare);
+extern void tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
+extern void tw_open_clear(void);
+
+/* ---------- in ledger/forget.c ---------- */
+
+#define TW_ACTION_FORGET	"forget_batch"
+#define TW_ACTION_RUN_AGAIN "run_again"
+
+/* A row of tw.audit_log, by the current user, now */
+extern void tw_audit_record(const char *action, const char *job, const char *batch_id,
+							const char *reason);
+
+/* True: who is deleting the batch's row was tw.forget_batch, and has ended */
+extern bool tw_forget_wait(TransactionId xid, const char *job, const char *batch_id);
+
+/* True: the batch was forgotten, and has not been run again since */
+extern bool tw_forget_pending(const char *job, const char *batch_id);
 
 /* ---------- in ledger/history.c ---------- */
 

@@ -31,15 +31,15 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			tw_batch_before_commit(false);
+			tw_open_before_commit(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			tw_batch_before_commit(true);
+			tw_open_before_commit(true);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			tw_batch_forget_open();
+			tw_open_clear();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -56,10 +56,10 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
-			tw_batch_subxact_end(true, subid, parent);
+			tw_open_subxact_end(true, subid, parent);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
-			tw_batch_subxact_end(false, subid, parent);
+			tw_open_subxact_end(false, subid, parent);
 			break;
 		case SUBXACT_EVENT_START_SUB:
 		case SUBXACT_EVENT_PRE_COMMIT_SUB:

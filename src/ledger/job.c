@@ -26,6 +26,7 @@
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -38,25 +39,33 @@ typedef struct WaitTarget
 
 static void job_from_row(const TwRow *row, TwJob *job);
 static bool create(const char *job, const Interval *retention);
+static void check_member(const char *job, const TwJob *row);
+static void epoch_tag(LOCKTAG *tag, const char *job);
 static void wait_callback(void *arg);
 
 void
 tw_job_check_name(const char *job)
 {
-	size_t		length = strlen(job);
+	tw_batch_check_length("job", job, TW_JOB_MAX_BYTES);
+}
 
-	if (length < 1 || length > TW_JOB_MAX_BYTES)
+void
+tw_job_check_interval(const char *what, const Interval *interval)
+{
+	Interval	zero = {0};
+
+	if (DatumGetInt32(DirectFunctionCall2(interval_cmp, IntervalPGetDatum(interval),
+										  IntervalPGetDatum(&zero))) < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job name of %zu bytes is out of range", length),
-				 errdetail("A job name has 1 to %d bytes.", TW_JOB_MAX_BYTES)));
+				 errmsg("%s must not be negative", what)));
 }
 
 static void
 job_from_row(const TwRow *row, TwJob *job)
 {
 	memset(job, 0, sizeof(*job));
-	job->tid = row->tuple->t_self;
+	job->row = *row;
 	job->owner = DatumGetObjectId(row->values[TW_JOB_OWNER]);
 	job->epoch = DatumGetInt64(row->values[TW_JOB_EPOCH]);
 	if (!row->nulls[TW_JOB_INSTANCE])
@@ -112,6 +121,23 @@ create(const char *job, const Interval *retention)
 		return false;
 	}
 	return tw_table_insert_new(TW_TABLE_JOB, values, nulls);
+}
+
+bool
+tw_job_update(const TwJob *job)
+{
+	TwRow		row = job->row;
+
+	row.values[TW_JOB_EPOCH] = Int64GetDatum(job->epoch);
+	row.nulls[TW_JOB_INSTANCE] = job->instance == NULL;
+	if (job->instance != NULL)
+		row.values[TW_JOB_INSTANCE] = CStringGetTextDatum(job->instance);
+	row.nulls[TW_JOB_PRUNED_VERSION] = !job->has_pruned_version;
+	row.values[TW_JOB_PRUNED_VERSION] = Int64GetDatum(job->pruned_version);
+
+	/* the row may be one that this very command has written */
+	CommandCounterIncrement();
+	return tw_table_update(TW_TABLE_JOB, &row.tuple->t_self, row.values, row.nulls);
 }
 
 static void
@@ -252,6 +278,8 @@ tw_create_job(PG_FUNCTION_ARGS)
 
 	tw_batch_check_writable("tw.create_job()");
 	tw_job_check_name(job);
+	if (retention != NULL)
+		tw_job_check_interval("retention", retention);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
