@@ -38,6 +38,26 @@
 #define tw_hard_errors NULL
 #else
 #define tw_hard_errors false
+
+/* 18: index_beginscan takes a place to count in */
+#if PG_VERSION_NUM >= 180000
+#define tw_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#else
+#define tw_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
+#endif
+
+/* 16: an update on the same page may leave work for summarizing indexes (BRIN) alone */
+#if PG_VERSION_NUM >= 160000
+#define TwUpdateIndexes TU_UpdateIndexes
+#define TW_UPDATES_INDEX(how, index) \
+	((how) == TU_All || ((how) == TU_Summarizing && (index)->rd_indam->amsummarizing))
+#define TW_UPDATES_ALL TU_All
+#else
+#define TwUpdateIndexes bool
+#define TW_UPDATES_INDEX(how, index) (how)
+#define TW_UPDATES_ALL true
 #endif
 
 /*
