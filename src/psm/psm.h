@@ -420,6 +420,8 @@ typedef struct PsmToken
 	int			type;			/* see compat.h: PSM_TOK_IDENT, ... ; 0 at the end */
 	int			start;			/* byte offset in the script */
 	int			end;			/* offset just behind it */
+	int			line;			/* of start, from 1 */
+	int			column;			/* of start, from 1, in characters */
 	bool		quoted;			/* an identifier in double quotes: never a keyword */
 	char	   *text;			/* identifiers: folded or unquoted; strings: their value; else NULL */
 } PsmToken;
@@ -456,6 +458,12 @@ extern PsmScript *psm_parse(const char *source, MemoryContext parent, const char
  * parser).  Fills PsmSqlStmt.command and utility, and PsmExpr.spliced.
  */
 extern void psm_check(PsmScript *script);
+
+/*
+ * Byte offset in the script of an error position (geterrposition(): characters
+ * from 1, in expr->text); -1 when there is none.
+ */
+extern int	psm_expr_offset(const PsmExpr *expr, int cursorpos);
 
 /* In scan.c: errposition() for a byte offset of source; for use in ereport() */
 extern int	psm_errposition(const char *source, int offset);
