@@ -38,6 +38,7 @@
 #define tw_hard_errors NULL
 #else
 #define tw_hard_errors false
+#endif
 
 /* 18: index_beginscan takes a place to count in */
 #if PG_VERSION_NUM >= 180000

@@ -55,7 +55,7 @@ check_text(const char *text)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("EXECUTE IMMEDIATE takes one statement, but the text has %d",
 						list_length(parsed))));
-	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt);
+	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt, NULL, 0);
 }
 
 static ParamListInfo

@@ -346,15 +346,15 @@ psm_eval_text(PsmExec *ex, PsmExpr *expr)
 	int32		typmod;
 	Datum		value = psm_eval(ex, expr, &isnull, &type, &typmod);
 	MemoryContext oldcontext;
-	char	   *text;
+	char	   *result;
 
 	if (isnull)
 		return NULL;
 	value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod, TEXTOID, -1);
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-	text = TextDatumGetCString(value);
+	result = TextDatumGetCString(value);
 	MemoryContextSwitchTo(oldcontext);
-	return text;
+	return result;
 }
 
 /* ---------- statements ---------- */

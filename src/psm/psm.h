@@ -458,6 +458,7 @@ extern PsmScript *psm_parse(const char *source, MemoryContext parent, const char
  * parser).  Fills PsmSqlStmt.command and utility, and PsmExpr.spliced.
  */
 extern void psm_check(PsmScript *script);
+extern void psm_check_runnable(Node *stmt, const char *source, int offset);
 
 /*
  * Byte offset in the script of an error position (geterrposition(): characters
@@ -727,5 +728,7 @@ extern void psm_script_free(PsmScript *script);
 /* In atomic.c */
 extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome);
 extern void psm_constraints_check(bool keep);
+extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
+								 TwClaim *claim);
 
 #endif							/* TW_PSM_H */

@@ -15,17 +15,19 @@
  */
 #include "psm/psm.h"
 
+#include <math.h>
+
 #include "access/xact.h"
 #include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 PG_FUNCTION_INFO_V1(tw_run);
