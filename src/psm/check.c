@@ -475,6 +475,24 @@ check_expression(PsmExpr *expr)
 }
 
 /*
+ * Refuses a statement that may not run in a block; offset is its place in
+ * source, or source is NULL for one that was made at run time.
+ */
+void
+psm_check_runnable(Node *stmt, const char *source, int offset)
+{
+	Refusal		refusal = refuse_statement(stmt);
+
+	if (refusal.what != NULL)
+		ereport(ERROR,
+				(errcode(refusal.code),
+				 errmsg("%s cannot run in a block", refusal.what),
+				 errdetail("%s", refusal.detail),
+				 refusal.hint ? errhint("%s", refusal.hint) : 0,
+				 source ? psm_errposition(source, offset) : 0));
+}
+
+/*
  * A statement; sql is NULL for the query of a FOR, a cursor, RETURN TABLE or SET.
  */
 static void
@@ -482,18 +500,10 @@ check_statement(PsmExpr *expr, PsmSqlStmt *sql)
 {
 	const char *source = expr->script->source;
 	Node	   *stmt;
-	Refusal		refusal;
 
 	/* the parser's guess from the first word: utility statements take no $1 */
 	stmt = parse_text(expr, expr->spliced ? literal_text(expr) : expr->text, 0, expr->mode);
-	refusal = refuse_statement(stmt);
-	if (refusal.what != NULL)
-		ereport(ERROR,
-				(errcode(refusal.code),
-				 errmsg("%s cannot run in a block", refusal.what),
-				 errdetail("%s", refusal.detail),
-				 refusal.hint ? errhint("%s", refusal.hint) : 0,
-				 psm_errposition(source, expr->pos.offset)));
+	psm_check_runnable(stmt, source, expr->pos.offset);
 	expr->spliced = expr->nhosts > 0 && is_utility(stmt) && !IsA(stmt, CallStmt);
 
 	if ((sql == NULL || sql->into != NIL) && !gives_rows(stmt))
