@@ -61,6 +61,20 @@
 #define TW_UPDATES_ALL true
 #endif
 
+/* 18: RETURNING may name OLD and NEW, and became a node of its own */
+#if PG_VERSION_NUM >= 180000
+#define TW_HAS_RETURNING(stmt) ((stmt)->returningClause != NULL)
+#else
+#define TW_HAS_RETURNING(stmt) ((stmt)->returningList != NIL)
+#endif
+
+/* 17: MERGE has RETURNING */
+#if PG_VERSION_NUM >= 170000
+#define TW_MERGE_HAS_RETURNING(stmt) TW_HAS_RETURNING(stmt)
+#else
+#define TW_MERGE_HAS_RETURNING(stmt) false
+#endif
+
 /*
  * Token numbers of core_yylex.  gram.h is not installed from 16 on; plpgsql
  * relies on the same numbers, since bison counts from 258 in the order of the

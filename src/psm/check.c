@@ -413,15 +413,13 @@ gives_rows(Node *stmt)
 		case T_SelectStmt:
 			return !selects_into_table((SelectStmt *) stmt);
 		case T_InsertStmt:
-			return ((InsertStmt *) stmt)->returningList != NIL;
+			return TW_HAS_RETURNING((InsertStmt *) stmt);
 		case T_UpdateStmt:
-			return ((UpdateStmt *) stmt)->returningList != NIL;
+			return TW_HAS_RETURNING((UpdateStmt *) stmt);
 		case T_DeleteStmt:
-			return ((DeleteStmt *) stmt)->returningList != NIL;
-#if PG_VERSION_NUM >= 170000
+			return TW_HAS_RETURNING((DeleteStmt *) stmt);
 		case T_MergeStmt:
-			return ((MergeStmt *) stmt)->returningList != NIL;
-#endif
+			return TW_MERGE_HAS_RETURNING((MergeStmt *) stmt);
 		default:
 			return false;
 	}
