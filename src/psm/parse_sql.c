@@ -52,7 +52,7 @@ psm_init_pieces(PsmParser *p)
 
 /*
  * True when a token is a word that may have a meaning for us: not a quoted
- * name, nor one that follows a dot or AS.
+ * name, nor one that follows a dot or AS, nor the name of a parameter.
  */
 static bool
 is_free_word(const PsmParser *p, int i, int first)
@@ -61,7 +61,10 @@ is_free_word(const PsmParser *p, int i, int first)
 
 	if (token->type != PSM_TOK_IDENT || token->quoted)
 		return false;
-	return i == first || !(psm_is_char(token - 1, '.') || psm_is_word(token - 1, "as"));
+	if (i == first)
+		return true;
+	return !psm_is_char(token - 1, '.') && !psm_is_word(token - 1, "as") &&
+		!(psm_is_char(token - 1, ':') && token[-1].end == token->start);
 }
 
 static int
@@ -517,7 +520,7 @@ take_hosts(PsmParser *p, PsmExpr *expr, int first, int end, int skip, int skip_e
 			appendStringInfoCharMacro(&p->brackets, bracket_kind(p, i, first));
 		else if (token->type == ')' || token->type == ']')
 			p->brackets.len--;
-		else if (token->type == ':' && begins_host(p, i, first))
+		else if (token->type == ':' && i + 1 < end && begins_host(p, i, first))
 			take_host(p, expr, i++, first);
 		else if (take_params && begins_dotted(p, i, first))
 		{
