@@ -477,6 +477,25 @@ parse_case(PsmParser *p, const PsmToken *label)
 
 /* ---------- loops ---------- */
 
+/*
+ * DO behind the condition or query of a loop, which began with the token first
+ */
+static void
+expect_do(PsmParser *p, const char *part, const PsmToken *first)
+{
+	bool		loop = false;
+
+	if (psm_accept_word(p, "do"))
+		return;
+	for (const PsmToken *token = first; token < CURRENT(p); token++)
+		loop |= psm_is_word(token, "loop");
+	psm_syntax_error(p, CURRENT(p),
+					 psprintf("DO was expected to end the %s of the %s on line %d, column %d.", part,
+							  psm_is_word(first, "while") ? "WHILE" : "FOR", first->line,
+							  first->column),
+					 loop ? "The body begins with DO, not with LOOP." : NULL);
+}
+
 static PsmLoop *
 new_loop(PsmParser *p, PsmStmtKind kind, const PsmToken *label, PsmLabel *here)
 {
@@ -523,8 +542,7 @@ parse_while(PsmParser *p, const PsmToken *label)
 	PsmLoop    *stmt = new_loop(p, PSM_WHILE, label, &here);
 
 	stmt->condition = psm_parse_expr(p, STOP_DO, "A condition");
-	psm_expect_word(p, "do", psprintf("DO was expected to end the condition of the WHILE on line "
-									  "%d, column %d.", first->line, first->column));
+	expect_do(p, "condition", first);
 	psm_parse_statements(p, &stmt->body);
 	end_loop(p, "while", first, label, outer);
 	return &stmt->stmt;
@@ -597,8 +615,7 @@ parse_for(PsmParser *p, const PsmToken *label)
 
 	/* the query does not see the row it makes */
 	stmt->query = psm_parse_query(p, STOP_DO, "A query");
-	psm_expect_word(p, "do", psprintf("DO was expected to end the query of the FOR on line %d, "
-									  "column %d.", first->line, first->column));
+	expect_do(p, "query", first);
 
 	stmt->scope = psm_push_scope(p, label ? label->text : NULL);
 	psm_push_label(p, &here, label, stmt->scope, true);
@@ -736,6 +753,7 @@ add_arguments(PsmParser *p, const char *label, const PsmArgument *args, int narg
 		var->typmod = args[i].typmod;
 		var->constant = args[i].constant;
 	}
+	p->script->nargs = nargs;
 }
 
 /*
