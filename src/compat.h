@@ -26,6 +26,41 @@
 #define TW_MY_LXID (MyProc->lxid)
 #endif
 
+/* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */
+#if PG_VERSION_NUM >= 170000
+#define tw_release_plan_refs(owner) ReleaseAllPlanCacheRefsInOwner(owner)
+#else
+#define tw_release_plan_refs(owner) ResourceOwnerReleaseAllPlanCacheRefs(owner)
+#endif
+
+/* 16: parseTypeString() takes an error context in place of missing_ok */
+#if PG_VERSION_NUM >= 160000
+#define tw_hard_errors NULL
+#else
+#define tw_hard_errors false
+#endif
+
+/* 18: index_beginscan takes a place to count in */
+#if PG_VERSION_NUM >= 180000
+#define tw_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#else
+#define tw_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
+#endif
+
+/* 16: an update on the same page may leave work for summarizing indexes (BRIN) alone */
+#if PG_VERSION_NUM >= 160000
+#define TwUpdateIndexes TU_UpdateIndexes
+#define TW_UPDATES_INDEX(how, index) \
+	((how) == TU_All || ((how) == TU_Summarizing && (index)->rd_indam->amsummarizing))
+#define TW_UPDATES_ALL TU_All
+#else
+#define TwUpdateIndexes bool
+#define TW_UPDATES_INDEX(how, index) (how)
+#define TW_UPDATES_ALL true
+#endif
+
 /*
  * Token numbers of core_yylex.  gram.h is not installed from 16 on; plpgsql
  * relies on the same numbers, since bison counts from 258 in the order of the

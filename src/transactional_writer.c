@@ -12,4 +12,5 @@ void
 _PG_init(void)
 {
 	tw_guc_init();
+	tw_xact_init();
 }

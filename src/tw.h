@@ -8,10 +8,16 @@
 
 #include "postgres.h"
 
+#include "access/htup.h"
+#include "access/sdir.h"
 #include "access/transam.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
+#include "storage/itemptr.h"
+#include "storage/lockdefs.h"
 #include "utils/jsonb.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
 
 #include "compat.h"
 #include "errors.h"
@@ -36,7 +42,94 @@ extern void tw_xact_init(void);
 
 /* ---------- in table.c: the only direct access to our own tables ---------- */
 
-/* in ledger/job.c, ledger/batch.c, ledger/history.c: see below */
+typedef enum TwTable
+{
+	TW_TABLE_JOB,
+	TW_TABLE_BATCH,
+	TW_TABLE_BATCH_OUTCOME,
+	TW_TABLE_FAILURE,
+	TW_TABLE_AUDIT
+} TwTable;
+
+typedef enum TwIndex
+{
+	TW_INDEX_JOB,				/* (job) */
+	TW_INDEX_BATCH,				/* (job, batch_id) */
+	TW_INDEX_BATCH_VERSION,		/* (job, version) where version is not null */
+	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
+	TW_INDEX_BATCH_OUTCOME,		/* (job, batch_id) */
+	TW_INDEX_FAILURE,			/* (job, at) */
+	TW_INDEX_AUDIT			/* (job, batch_id) */
+} TwIndex;
+
+/* Column numbers, from 0, and how many there are: as the install script has them */
+enum
+{
+	TW_JOB_JOB, TW_JOB_OWNER, TW_JOB_EPOCH, TW_JOB_INSTANCE, TW_JOB_RETENTION,
+	TW_JOB_PRUNED_VERSION, TW_JOB_CREATED_AT, TW_JOB_NATTS
+};
+enum
+{
+	TW_BATCH_JOB, TW_BATCH_BATCH_ID, TW_BATCH_EPOCH, TW_BATCH_VERSION, TW_BATCH_XID,
+	TW_BATCH_STARTED_AT, TW_BATCH_FINGERPRINT, TW_BATCH_NATTS
+};
+enum
+{
+	TW_RESULT_JOB, TW_RESULT_BATCH_ID, TW_RESULT_ROWS, TW_RESULT_FINISHED_AT, TW_RESULT_ATTEMPTS,
+	TW_RESULT_RESULT, TW_RESULT_OPERATIONS, TW_RESULT_NATTS
+};
+enum
+{
+	TW_FAILURE_JOB, TW_FAILURE_BATCH_ID, TW_FAILURE_ATTEMPT, TW_FAILURE_SQLSTATE,
+	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE, TW_FAILURE_NATTS
+};
+enum
+{
+	TW_AUDIT_AT, TW_AUDIT_ROLE, TW_AUDIT_ACTION, TW_AUDIT_JOB, TW_AUDIT_BATCH_ID,
+	TW_AUDIT_REASON, TW_AUDIT_NATTS
+};
+#define TW_MAX_NATTS 8
+
+/* A scan by index, in its order or backwards, over the rows whose first columns are the keys */
+typedef struct TwScan TwScan;
+
+/* The table opens and locks itself RowExclusiveLock, to be kept to the end of the transaction */
+extern Relation tw_table_open(TwTable table);
+extern void tw_table_close(Relation rel);
+extern Oid	tw_table_oid(TwTable table);
+
+/* Inserts a row; a key that exists is an error of the index */
+extern void tw_table_insert(TwTable table, const Datum *values, const bool *nulls);
+
+/*
+ * Inserts a row unless its primary key exists, in whatever state: then nothing
+ * is inserted, and the caller looks again.
+ */
+extern bool tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls);
+
+/* A row found: a copy of the tuple, and its columns, which point into it */
+typedef struct TwRow
+{
+	HeapTuple	tuple;
+	Datum		values[TW_MAX_NATTS];
+	bool		nulls[TW_MAX_NATTS];
+} TwRow;
+
+/* The first row in the given direction that snapshot shows; false: none */
+extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
+						  ScanDirection direction, TwRow *row);
+extern TwScan *tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys);
+extern bool tw_table_scan_next(TwScan *scan, TwRow *row);
+extern void tw_table_scan_end(TwScan *scan);
+
+/* Replaces a row found before; false: somebody else has changed it meanwhile */
+extern bool tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool *nulls);
+
+/*
+ * Deletes a row; false: somebody else is deleting or has deleted it.  Does not
+ * wait for another transaction unless wait is set.
+ */
+extern bool tw_table_delete(TwTable table, ItemPointer tid, bool wait);
 
 typedef enum TwStatus
 {
@@ -75,7 +168,59 @@ typedef struct TwClaim
 	int64		epoch;
 	bool		has_version;
 	int64		version;
+	bool		by_caller;		/* tw.begin_batch's: tw.finish_batch may finish it */
 } TwClaim;
+
+/* ---------- in ledger/job.c ---------- */
+
+#define TW_JOB_MAX_BYTES		255
+#define TW_BATCH_ID_MAX_BYTES	512
+#define TW_FINGERPRINT_MAX_BYTES 512
+#define TW_INSTANCE_MAX_BYTES	255
+
+/* A row of tw.job */
+typedef struct TwJob
+{
+	TwRow		row;			/* as it was found */
+	Oid			owner;
+	int64		epoch;			/* 0: tw.init_producer was never called */
+	char	   *instance;		/* who holds the epoch; NULL: not said */
+	Interval   *retention;		/* NULL: none */
+	bool		has_pruned_version;
+	int64		pruned_version; /* highest version that was pruned */
+} TwJob;
+
+/* 22023 unless the name is of a sound length, and the interval not negative */
+extern void tw_job_check_name(const char *job);
+extern void tw_job_check_interval(const char *what, const Interval *interval);
+
+/* The committed job, or our own uncommitted one; false: there is none */
+extern bool tw_job_find(const char *job, TwJob *row);
+
+/* A job that must exist (42704) and that the current user may use (42501) */
+extern void tw_job_require(const char *job, TwJob *row);
+
+/* The same, but a job that does not exist is created, owned by the current user */
+extern void tw_job_require_or_create(const char *job, TwJob *row);
+
+/*
+ * Writes epoch, instance and pruned_version of a row found before; false:
+ * somebody else has changed it meanwhile, so find it again.
+ */
+extern bool tw_job_update(const TwJob *row);
+
+/* Waits for another transaction's hold on a batch or job, or TW003 when claim_wait is off */
+extern void tw_job_wait(TransactionId xid, const char *job, const char *batch_id);
+
+/*
+ * The lock under which the epoch moves: share to check it, exclusive to move
+ * it.  Kept to the end of the transaction unless unlocked.
+ */
+extern void tw_job_lock_epoch(const char *job, LOCKMODE mode);
+extern void tw_job_unlock_epoch(const char *job, LOCKMODE mode);
+
+/* TW001 when a newer writer has taken over; 22023 when the epoch was never given out */
+extern void tw_job_check_epoch(const char *job, const TwJob *row, int64 epoch);
 
 /* ---------- in ledger/batch.c ---------- */
 
@@ -94,6 +239,57 @@ extern bool tw_batch_claim(const TwClaim *claim, TwOutcome *outcome);
  * outcome; sets its finished_at.  Once for each claim.
  */
 extern void tw_batch_finish(TwOutcome *outcome);
+
+/*
+ * True: both are given, a batch is wanted.  False: neither is.  One alone, or
+ * one of a length out of range: 22023.
+ */
+extern bool tw_batch_requested(const char *job, const char *batch_id);
+
+/* 22023 unless value has 1 to limit bytes; what names it in the message */
+extern void tw_batch_check_length(const char *what, const char *value, int limit);
+
+/* 25006 and its like where nothing may be written; command is for the message */
+extern void tw_batch_check_writable(const char *command);
+
+/* What a look at the ledger found */
+typedef enum TwSight
+{
+	TW_NOT_THERE,
+	TW_IN_LEDGER,				/* committed */
+	TW_OURS,					/* claimed by this transaction */
+	TW_LOOK_AGAIN				/* another transaction was in the way, and has ended */
+} TwSight;
+
+extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
+
+/* The two keys of tw.batch and tw.batch_outcome */
+extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
+
+/* ---------- in ledger/open.c ---------- */
+
+/* tw_batch_finish(), see above, and: */
+extern void tw_open_add(const TwClaim *claim, const TwOutcome *outcome);
+
+/* For xact.c: the last check of what is open, and its end */
+extern void tw_open_before_commit(bool prepare);
+extern void tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
+extern void tw_open_clear(void);
+
+/* ---------- in ledger/forget.c ---------- */
+
+#define TW_ACTION_FORGET	"forget_batch"
+#define TW_ACTION_RUN_AGAIN "run_again"
+
+/* A row of tw.audit_log, by the current user, now */
+extern void tw_audit_record(const char *action, const char *job, const char *batch_id,
+							const char *reason);
+
+/* True: who is deleting the batch's row was tw.forget_batch, and has ended */
+extern bool tw_forget_wait(TransactionId xid, const char *job, const char *batch_id);
+
+/* True: the batch was forgotten, and has not been run again since */
+extern bool tw_forget_pending(const char *job, const char *batch_id);
 
 /* ---------- in ledger/history.c ---------- */
 

@@ -1,0 +1,227 @@
+-- transactional_writer 0.1.0: all-or-nothing, exactly-once batch jobs.
+
+\echo Use "CREATE EXTENSION transactional_writer" to load this file. \quit
+
+-- The schema is created here, not by the control file: it fails when somebody
+-- has prepared one, whose objects our own could be mistaken for.
+CREATE SCHEMA tw;
+GRANT USAGE ON SCHEMA tw TO PUBLIC;
+COMMENT ON SCHEMA tw IS 'transactional_writer: atomic blocks and the ledger of batches';
+
+-- ---------------------------------------------------------------------------
+-- Tables.  C code reaches them directly, columns by position (src/tw.h), never
+-- through SQL.  Nobody but the extension's owner has rights on them: the views
+-- below show each user what is his.  They are heap tables whatever the default
+-- access method is.
+-- ---------------------------------------------------------------------------
+
+-- The owner is a regrole, which is dumped by name, so that a restore into
+-- another cluster finds the role.
+CREATE TABLE tw.job (
+	job text COLLATE pg_catalog."C" NOT NULL,
+	owner pg_catalog.regrole NOT NULL,
+	epoch bigint NOT NULL DEFAULT 0,
+	instance text,
+	retention interval,
+	pruned_version bigint,
+	created_at timestamptz NOT NULL,
+	CONSTRAINT job_pkey PRIMARY KEY (job)
+) USING heap WITH (fillfactor = 50);
+
+-- Insert-only on the way of a batch: the claim
+CREATE TABLE tw.batch (
+	job text COLLATE pg_catalog."C" NOT NULL,
+	batch_id text COLLATE pg_catalog."C" NOT NULL,
+	epoch bigint,
+	version bigint,
+	xid xid8 NOT NULL,
+	started_at timestamptz NOT NULL,
+	fingerprint text,
+	CONSTRAINT batch_pkey PRIMARY KEY (job, batch_id)
+) USING heap;
+CREATE INDEX batch_version_idx ON tw.batch (job, version) WHERE version IS NOT NULL;
+CREATE INDEX batch_started_at_idx ON tw.batch (job, started_at);
+
+-- Insert-only as well: what the batch did
+CREATE TABLE tw.batch_outcome (
+	job text COLLATE pg_catalog."C" NOT NULL,
+	batch_id text COLLATE pg_catalog."C" NOT NULL,
+	rows bigint,
+	finished_at timestamptz NOT NULL,
+	attempts int NOT NULL,
+	result jsonb,
+	operations jsonb,
+	CONSTRAINT batch_outcome_pkey PRIMARY KEY (job, batch_id)
+) USING heap;
+
+CREATE TABLE tw.failure (
+	job text COLLATE pg_catalog."C",
+	batch_id text COLLATE pg_catalog."C",
+	attempt int NOT NULL,
+	sqlstate text COLLATE pg_catalog."C" NOT NULL,
+	message text,
+	line int,
+	at timestamptz NOT NULL,
+	role pg_catalog.regrole NOT NULL
+) USING heap;
+CREATE INDEX failure_job_at_idx ON tw.failure (job, at);
+
+-- The role is kept by name: the log outlives it
+CREATE TABLE tw.audit (
+	at timestamptz NOT NULL,
+	role text NOT NULL,
+	action text NOT NULL,
+	job text COLLATE pg_catalog."C" NOT NULL,
+	batch_id text COLLATE pg_catalog."C",
+	reason text
+) USING heap;
+CREATE INDEX audit_job_batch_id_idx ON tw.audit (job, batch_id);
+
+-- Whoever could write here could invent or erase history
+REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit FROM PUBLIC;
+
+COMMENT ON TABLE tw.job IS 'jobs: named writers with an owner; see view tw.jobs';
+COMMENT ON TABLE tw.batch IS 'one row a committed batch, written by its claim; see view tw.ledger';
+COMMENT ON TABLE tw.batch_outcome IS 'what each committed batch did, written once when it finished; see view tw.ledger';
+COMMENT ON TABLE tw.failure IS 'errors that CALL tw.run retried or gave up on; see view tw.failures';
+COMMENT ON TABLE tw.audit IS 'who removed what from the ledger, when and why; see view tw.audit_log';
+
+SELECT pg_catalog.pg_extension_config_dump('tw.job', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.batch', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.batch_outcome', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.failure', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.audit', '');
+
+-- ---------------------------------------------------------------------------
+-- Views: each user sees the jobs it may use, members of pg_monitor see all.
+-- They are security barriers: no function in a user's query sees other rows.
+-- ---------------------------------------------------------------------------
+
+CREATE VIEW tw.jobs WITH (security_barrier) AS
+	SELECT j.job, j.owner, j.epoch, j.instance, j.retention, j.pruned_version, j.created_at
+	FROM tw.job j
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+CREATE VIEW tw.ledger WITH (security_barrier) AS
+	SELECT b.job, b.batch_id, b.epoch, b.version, b.fingerprint, o.result, o.rows, o.operations,
+		o.attempts, b.xid, b.started_at, o.finished_at
+	FROM tw.batch b
+		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) b.job
+		LEFT JOIN tw.batch_outcome o
+			ON o.job OPERATOR(pg_catalog.=) b.job AND o.batch_id OPERATOR(pg_catalog.=) b.batch_id
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+CREATE VIEW tw.failures WITH (security_barrier) AS
+	SELECT f.job, f.batch_id, f.attempt, f.sqlstate, f.message, f.line, f.at, f.role
+	FROM tw.failure f
+		LEFT JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) f.job
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role(f.role, 'USAGE')
+		OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+CREATE VIEW tw.audit_log WITH (security_barrier) AS
+	SELECT a.at, a.role, a.action, a.job, a.batch_id, a.reason
+	FROM tw.audit a
+		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) a.job
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+-- Anyone may look: the views show each user only what is his
+GRANT SELECT ON tw.jobs, tw.ledger, tw.failures, tw.audit_log TO PUBLIC;
+
+COMMENT ON VIEW tw.jobs IS 'the jobs the current user may use';
+COMMENT ON VIEW tw.ledger IS 'the committed batches of the jobs the current user may use';
+COMMENT ON VIEW tw.audit_log IS 'who removed which batch from the ledger (forget_batch) or ran it again below the highest version (run_again), when and why';
+COMMENT ON VIEW tw.failures IS 'errors that CALL tw.run retried or gave up on, of the current user''s jobs and its own';
+
+-- ---------------------------------------------------------------------------
+-- The outcome
+-- ---------------------------------------------------------------------------
+
+CREATE TYPE tw.outcome AS (
+	status text,
+	job text,
+	batch_id text,
+	epoch bigint,
+	result jsonb,
+	rows bigint,
+	operations jsonb,
+	attempts int,
+	xid xid8,
+	started_at timestamptz,
+	finished_at timestamptz
+);
+COMMENT ON TYPE tw.outcome IS
+'what a batch did. status: applied, committed, started, already_committed or dry_run; rows: written rows; operations: one element a statement';
+
+-- ---------------------------------------------------------------------------
+-- Functions.  Each works in the caller's transaction, keeps no state past it,
+-- and checks the job's owner itself, so PUBLIC may call them.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION tw.create_job(job text, retention interval DEFAULT NULL) RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_create_job';
+COMMENT ON FUNCTION tw.create_job(text, interval) IS
+'creates a job (1 to 255 bytes) owned by the current user; retention: how long its batches are kept. Errors: 22023, 25006, 42710';
+
+CREATE FUNCTION tw.begin_batch(job text, batch_id text, fingerprint text DEFAULT NULL,
+	epoch bigint DEFAULT NULL, version bigint DEFAULT NULL) RETURNS tw.outcome
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_begin_batch';
+COMMENT ON FUNCTION tw.begin_batch(text, text, text, bigint, bigint) IS
+'claims a batch (batch_id: 1 to 512 bytes) for this transaction. started: do the work and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008';
+
+CREATE FUNCTION tw.finish_batch(result jsonb DEFAULT NULL) RETURNS tw.outcome
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_finish_batch';
+COMMENT ON FUNCTION tw.finish_batch(jsonb) IS
+'records a result for the batch that tw.begin_batch began last in this transaction; optional. Errors: 25006, 55000';
+
+CREATE FUNCTION tw.init_producer(job text, instance text DEFAULT NULL) RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_init_producer';
+COMMENT ON FUNCTION tw.init_producer(text, text) IS
+'gives the job''s writer its next epoch, and fences the writer before: it cannot commit any more (TW001). The same instance (1 to 255 bytes) gets its epoch again. Errors: 22023, 25006, 42501';
+
+CREATE FUNCTION tw.forget_batch(job text, batch_id text, reason text) RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_forget_batch';
+COMMENT ON FUNCTION tw.forget_batch(text, text, text) IS
+'removes a committed batch from the ledger, so that it may run again; who, when and why go to tw.audit_log. Errors: 22023, 25006, 42501, 42704, 55006, TW003, TW010';
+
+CREATE FUNCTION tw.prune_ledger(job text, older_than interval) RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_prune_ledger';
+COMMENT ON FUNCTION tw.prune_ledger(text, interval) IS
+'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. Errors: 22023, 25006, 42501, 42704';
+
+CREATE FUNCTION tw.signal(sqlstate text, message text, detail text DEFAULT NULL,
+	hint text DEFAULT NULL) RETURNS void
+LANGUAGE C VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'tw_signal';
+COMMENT ON FUNCTION tw.signal(text, text, text, text) IS
+'raises an error with this SQLSTATE (five of 0-9A-Z, not class 00); classes 01 and 02 only warn. Errors: 22004, 22023';
+
+CREATE FUNCTION tw.signal_if(condition boolean, sqlstate text, message text,
+	detail text DEFAULT NULL, hint text DEFAULT NULL) RETURNS void
+LANGUAGE C VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'tw_signal_if';
+COMMENT ON FUNCTION tw.signal_if(boolean, text, text, text, text) IS
+'tw.signal when condition is true; nothing when it is false or null. Errors: 22004, 22023';
+
+CREATE FUNCTION tw.atomic(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
+	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
+	dry_run boolean DEFAULT false) RETURNS tw.outcome
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_atomic';
+COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) IS
+'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';
+
+CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
+	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
+	conflicts text DEFAULT 'write', max_attempts int DEFAULT NULL,
+	INOUT status text DEFAULT NULL, INOUT result jsonb DEFAULT NULL,
+	INOUT rows bigint DEFAULT NULL, INOUT attempts int DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_run';
+COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
+'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';

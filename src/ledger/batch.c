@@ -1,0 +1,349 @@
+/*
+ * batch.c
+ *		The claim: of all transactions that ask for a batch, one gets it.
+ *
+ * A claim is a row of tw.batch with the primary key (job, batch_id), inserted in
+ * the batch's own transaction.  It is never updated.  What the batch did is a row
+ * of tw.batch_outcome, inserted once at the finish (open.c).  Either row is there
+ * exactly when the batch's data are.
+ *
+ * The key is looked up with a dirty snapshot, which shows what others have not
+ * committed: then we wait for them to end, outside any buffer lock, and look
+ * again.  A committed row is a replay, no row is ours to insert, speculatively,
+ * so that of two that find nothing one gets false and looks again.  No snapshot
+ * of the transaction is used: what REPEATABLE READ and SERIALIZABLE would report
+ * as 40001 or 23505 is a replay here.
+ *
+ * Locks: the transaction's own xid is what the others wait for.  Of those that
+ * delete a row, forget.c's are waited for, prune.c's are not.
+ */
+#include "tw.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/xid8.h"
+
+static void check_same(const TwClaim *claim, const TwRow *row);
+static bool check_version(const TwClaim *claim);
+static bool insert_claim(const TwClaim *claim, TwOutcome *outcome);
+static bool recorded_outcome(const TwClaim *claim, const TwRow *row, TwOutcome *outcome);
+static char *text_or_null(FunctionCallInfo fcinfo, int number);
+
+/* ---------- what may be claimed ---------- */
+
+/* What writes to the ledger may not do so everywhere; command is for the message */
+void
+tw_batch_check_writable(const char *command)
+{
+	PreventCommandIfReadOnly(command);
+	PreventCommandIfParallelMode(command);
+	PreventCommandDuringRecovery(command);
+}
+
+void
+tw_batch_check_length(const char *what, const char *value, int limit)
+{
+	size_t		length = strlen(value);
+
+	if (length < 1 || length > limit)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s of %zu bytes is out of range", what, length),
+				 errdetail("A %s has 1 to %d bytes.", what, limit)));
+}
+
+bool
+tw_batch_requested(const char *job, const char *batch_id)
+{
+	if ((job == NULL) != (batch_id == NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job and batch_id must be given together"),
+				 job == NULL ? errdetail("There is a batch_id but no job.") :
+				 errdetail("There is a job but no batch_id.")));
+	if (job == NULL)
+		return false;
+	tw_job_check_name(job);
+	tw_batch_check_length("batch_id", batch_id, TW_BATCH_ID_MAX_BYTES);
+	return true;
+}
+
+/* ---------- the claim ---------- */
+
+bool
+tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
+{
+	TwJob		job;
+	TwRow		row;
+	bool		pardoned;
+
+	tw_batch_check_writable("batch claim");
+	if (!tw_batch_requested(claim->job, claim->batch_id))
+		elog(ERROR, "claim without a job");
+	if (claim->fingerprint != NULL)
+		tw_batch_check_length("fingerprint", claim->fingerprint, TW_FINGERPRINT_MAX_BYTES);
+
+	tw_job_require_or_create(claim->job, &job);
+	if (claim->has_epoch)
+		tw_job_check_epoch(claim->job, &job, claim->epoch);
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		switch (tw_batch_look(claim->job, claim->batch_id, &row))
+		{
+			case TW_LOOK_AGAIN:
+				break;
+			case TW_OURS:
+				ereport(ERROR,
+						(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
+						 errmsg("batch \"%s\" of job \"%s\" is already claimed in this transaction",
+								claim->batch_id, claim->job)));
+				break;
+			case TW_IN_LEDGER:
+				check_same(claim, &row);
+				if (recorded_outcome(claim, &row, outcome))
+					return false;
+				break;
+			case TW_NOT_THERE:
+				pardoned = claim->has_version && check_version(claim);
+				if (insert_claim(claim, outcome))
+				{
+					if (pardoned)
+						tw_audit_record(TW_ACTION_RUN_AGAIN, claim->job, claim->batch_id, NULL);
+					tw_open_add(claim, outcome);
+					return true;
+				}
+				break;
+		}
+	}
+}
+
+void
+tw_batch_keys(const char *job, const char *batch_id, Datum *keys)
+{
+	keys[0] = CStringGetTextDatum(job);
+	keys[1] = CStringGetTextDatum(batch_id);
+}
+
+/* Is the batch in the ledger?  Waits for a transaction that is about to decide that. */
+TwSight
+tw_batch_look(const char *job, const char *batch_id, TwRow *row)
+{
+	SnapshotData dirty;
+	Datum		keys[2];
+
+	tw_batch_keys(job, batch_id, keys);
+	InitDirtySnapshot(dirty);
+	if (!tw_table_find(TW_INDEX_BATCH, &dirty, 2, keys, ForwardScanDirection, row))
+		return TW_NOT_THERE;
+
+	if (dirty.speculativeToken != 0)
+		SpeculativeInsertionWait(dirty.xmin, dirty.speculativeToken);
+	else if (TransactionIdIsValid(dirty.xmin))
+		tw_job_wait(dirty.xmin, job, batch_id);
+	else if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row->tuple->t_data)))
+		return TW_OURS;
+	else if (TransactionIdIsValid(dirty.xmax) &&
+			 tw_forget_wait(dirty.xmax, job, batch_id))
+		return TW_LOOK_AGAIN;
+	else
+		return TW_IN_LEDGER;
+
+	return TW_LOOK_AGAIN;
+}
+
+/* The same key for something else is an error, whoever is right */
+static void
+check_same(const TwClaim *claim, const TwRow *row)
+{
+	if (claim->fingerprint != NULL && !row->nulls[TW_BATCH_FINGERPRINT])
+	{
+		char	   *recorded = TextDatumGetCString(row->values[TW_BATCH_FINGERPRINT]);
+
+		if (strcmp(recorded, claim->fingerprint) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_TW_IDEMPOTENCY_KEY_MISMATCH),
+					 errmsg("batch \"%s\" of job \"%s\" was committed for something else",
+							claim->batch_id, claim->job),
+					 errdetail("Its fingerprint is \"%s\", this one's is \"%s\".",
+							   recorded, claim->fingerprint),
+					 errhint("Use another batch_id for other work.")));
+	}
+	if (claim->has_version && !row->nulls[TW_BATCH_VERSION])
+	{
+		int64		recorded = DatumGetInt64(row->values[TW_BATCH_VERSION]);
+
+		if (recorded != claim->version)
+			ereport(ERROR,
+					(errcode(ERRCODE_TW_IDEMPOTENCY_KEY_MISMATCH),
+					 errmsg("batch \"%s\" of job \"%s\" was committed for something else",
+							claim->batch_id, claim->job),
+					 errdetail("Its version is %lld, this one's is %lld.",
+							   (long long) recorded, (long long) claim->version),
+					 errhint("Use another batch_id for other work.")));
+	}
+}
+
+/*
+ * A batch that is not in the ledger must have a version above all that were
+ * committed.  The ledger is read before the job: pruning moves the highest
+ * version from the one to the other.  True: the version is too low, but the
+ * batch was forgotten on purpose and has not been run again.
+ */
+static bool
+check_version(const TwClaim *claim)
+{
+	Datum		key = CStringGetTextDatum(claim->job);
+	bool		has_highest;
+	int64		highest = 0;
+	TwRow		row;
+	TwJob		job;
+
+	has_highest = tw_table_find(TW_INDEX_BATCH_VERSION, SnapshotSelf, 1, &key,
+								BackwardScanDirection, &row);
+	if (has_highest)
+		highest = DatumGetInt64(row.values[TW_BATCH_VERSION]);
+	if (tw_job_find(claim->job, &job) && job.has_pruned_version)
+	{
+		highest = has_highest ? Max(highest, job.pruned_version) : job.pruned_version;
+		has_highest = true;
+	}
+
+	if (!has_highest || claim->version > highest)
+		return false;
+	if (!tw_forget_pending(claim->job, claim->batch_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_TW_OUT_OF_ORDER),
+				 errmsg("version %lld of job \"%s\" is out of order",
+						(long long) claim->version, claim->job),
+				 errdetail("Version %lld is committed, and batch \"%s\" is not in the ledger.",
+						   (long long) highest, claim->batch_id),
+				 errhint("Versions of a job increase; the batch may have been pruned.")));
+	return true;
+}
+
+/* Inserts our row; false: somebody else was faster */
+static bool
+insert_claim(const TwClaim *claim, TwOutcome *outcome)
+{
+	Datum		values[TW_BATCH_NATTS];
+	bool		nulls[TW_BATCH_NATTS] = {false};
+
+	memset(outcome, 0, sizeof(*outcome));
+	outcome->status = TW_STARTED;
+	outcome->job = pstrdup(claim->job);
+	outcome->batch_id = pstrdup(claim->batch_id);
+	outcome->has_epoch = claim->has_epoch;
+	outcome->epoch = claim->epoch;
+	outcome->attempts = 1;
+	outcome->xid = GetTopFullTransactionId();
+	outcome->started_at = GetCurrentTimestamp();
+
+	tw_batch_keys(claim->job, claim->batch_id, &values[TW_BATCH_JOB]);
+	nulls[TW_BATCH_EPOCH] = !claim->has_epoch;
+	values[TW_BATCH_EPOCH] = Int64GetDatum(claim->epoch);
+	nulls[TW_BATCH_VERSION] = !claim->has_version;
+	values[TW_BATCH_VERSION] = Int64GetDatum(claim->version);
+	values[TW_BATCH_XID] = FullTransactionIdGetDatum(outcome->xid);
+	values[TW_BATCH_STARTED_AT] = TimestampTzGetDatum(outcome->started_at);
+	nulls[TW_BATCH_FINGERPRINT] = claim->fingerprint == NULL;
+	if (claim->fingerprint != NULL)
+		values[TW_BATCH_FINGERPRINT] = CStringGetTextDatum(claim->fingerprint);
+
+	return tw_table_insert_new(TW_TABLE_BATCH, values, nulls);
+}
+
+/* ---------- replay ---------- */
+
+/*
+ * The outcome of a committed batch.  False: it has been forgotten since we saw
+ * it, so look again.
+ */
+static bool
+recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
+{
+	Datum		keys[2];
+	TwRow		row;
+	Snapshot	snapshot;
+
+	memset(outcome, 0, sizeof(*outcome));
+	outcome->status = TW_ALREADY_COMMITTED;
+	outcome->job = pstrdup(claim->job);
+	outcome->batch_id = pstrdup(claim->batch_id);
+	outcome->has_epoch = !batch->nulls[TW_BATCH_EPOCH];
+	if (outcome->has_epoch)
+		outcome->epoch = DatumGetInt64(batch->values[TW_BATCH_EPOCH]);
+	outcome->attempts = 1;
+	outcome->xid = DatumGetFullTransactionId(batch->values[TW_BATCH_XID]);
+	outcome->started_at = DatumGetTimestampTz(batch->values[TW_BATCH_STARTED_AT]);
+
+	/*
+	 * Values that were toasted are fetched under a snapshot; a catalog snapshot
+	 * does not settle what the transaction sees later.  It is taken first, so
+	 * that VACUUM leaves them alone.
+	 */
+	snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
+	tw_batch_keys(claim->job, claim->batch_id, keys);
+	if (!tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
+	{
+		/* never finished by its caller, or forgotten a moment ago */
+		UnregisterSnapshot(snapshot);
+		return tw_table_find(TW_INDEX_BATCH, SnapshotSelf, 2, keys, ForwardScanDirection, &row) &&
+			FullTransactionIdEquals(DatumGetFullTransactionId(row.values[TW_BATCH_XID]),
+									outcome->xid);
+	}
+
+	outcome->has_rows = !row.nulls[TW_RESULT_ROWS];
+	if (outcome->has_rows)
+		outcome->rows = DatumGetInt64(row.values[TW_RESULT_ROWS]);
+	outcome->finished_at = DatumGetTimestampTz(row.values[TW_RESULT_FINISHED_AT]);
+	outcome->attempts = DatumGetInt32(row.values[TW_RESULT_ATTEMPTS]);
+	if (!row.nulls[TW_RESULT_RESULT])
+		outcome->result = DatumGetJsonbP(row.values[TW_RESULT_RESULT]);
+	if (!row.nulls[TW_RESULT_OPERATIONS])
+		outcome->operations = DatumGetJsonbP(row.values[TW_RESULT_OPERATIONS]);
+	UnregisterSnapshot(snapshot);
+	return true;
+}
+
+/* ---------- SQL ---------- */
+
+static char *
+text_or_null(FunctionCallInfo fcinfo, int number)
+{
+	return PG_ARGISNULL(number) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+/* tw.begin_batch(job, batch_id, fingerprint, epoch, version) */
+PG_FUNCTION_INFO_V1(tw_begin_batch);
+Datum
+tw_begin_batch(PG_FUNCTION_ARGS)
+{
+	TwClaim		claim = {0};
+	TwOutcome	outcome;
+
+	claim.job = text_or_null(fcinfo, 0);
+	claim.batch_id = text_or_null(fcinfo, 1);
+	claim.fingerprint = text_or_null(fcinfo, 2);
+	claim.has_epoch = !PG_ARGISNULL(3);
+	if (claim.has_epoch)
+		claim.epoch = PG_GETARG_INT64(3);
+	claim.has_version = !PG_ARGISNULL(4);
+	if (claim.has_version)
+		claim.version = PG_GETARG_INT64(4);
+
+	if (!tw_batch_requested(claim.job, claim.batch_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job and batch_id must not be null")));
+	claim.by_caller = true;
+	(void) tw_batch_claim(&claim, &outcome);
+	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
+}

@@ -1,0 +1,39 @@
+/*
+ * failure.c
+ *		Writes what a retrying caller gave up on, or had to try again, into
+ *		tw.failure.
+ *
+ * The failed transaction is gone by then, and often the job's row with it, so a
+ * failure stands for itself: it keeps the role that had it, and has no key.
+ */
+#include "tw.h"
+
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+void
+tw_failure_record(const char *job, const char *batch_id, int attempt,
+				  const ErrorData *error, int line)
+{
+	Datum		values[TW_FAILURE_NATTS] = {0};
+	bool		nulls[TW_FAILURE_NATTS] = {false};
+
+	nulls[TW_FAILURE_JOB] = job == NULL;
+	if (job != NULL)
+		values[TW_FAILURE_JOB] = CStringGetTextDatum(job);
+	nulls[TW_FAILURE_BATCH_ID] = batch_id == NULL;
+	if (batch_id != NULL)
+		values[TW_FAILURE_BATCH_ID] = CStringGetTextDatum(batch_id);
+	values[TW_FAILURE_ATTEMPT] = Int32GetDatum(attempt);
+	values[TW_FAILURE_SQLSTATE] = CStringGetTextDatum(unpack_sql_state(error->sqlerrcode));
+	nulls[TW_FAILURE_MESSAGE] = error->message == NULL;
+	if (error->message != NULL)
+		values[TW_FAILURE_MESSAGE] = CStringGetTextDatum(error->message);
+	nulls[TW_FAILURE_LINE] = line <= 0;
+	values[TW_FAILURE_LINE] = Int32GetDatum(line);
+	values[TW_FAILURE_AT] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[TW_FAILURE_ROLE] = ObjectIdGetDatum(GetUserId());
+
+	tw_table_insert(TW_TABLE_FAILURE, values, nulls);
+}

@@ -1,0 +1,175 @@
+/*
+ * forget.c
+ *		Taking a batch out of the ledger on purpose, and the log of who did.
+ *
+ * A forgotten batch may run again, also when its version is below the job's
+ * highest: the log holds one entry for each time it was forgotten and one for
+ * each such claim since, and while the first are more the claim is let through.
+ * Entries are only ever added.
+ *
+ * Locks: tw.forget_batch holds an object lock of its own on the batch, hashed in
+ * class tw.batch, to the end of its transaction.  By it a claim tells a row that
+ * is being forgotten, which it waits for, from one that is being pruned, which
+ * it does not: until a pruned row is gone, its batch counts as committed.
+ */
+#include "tw.h"
+
+#include "access/htup_details.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+static void batch_tag(LOCKTAG *tag, const char *job, const char *batch_id);
+static void lock_batch(const char *job, const char *batch_id);
+static void find_for_delete(const char *job, const char *batch_id, TwRow *row);
+static char *required_text(FunctionCallInfo fcinfo, int number, const char *name);
+
+/* ---------- the lock ---------- */
+
+static void
+batch_tag(LOCKTAG *tag, const char *job, const char *batch_id)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(TW_TABLE_BATCH),
+					   hash_combine(hash_bytes((const unsigned char *) job, strlen(job)),
+									hash_bytes((const unsigned char *) batch_id, strlen(batch_id))),
+					   0);
+}
+
+static void
+lock_batch(const char *job, const char *batch_id)
+{
+	LOCKTAG		tag;
+
+	batch_tag(&tag, job, batch_id);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+bool
+tw_forget_wait(TransactionId xid, const char *job, const char *batch_id)
+{
+	LOCKTAG		tag;
+
+	batch_tag(&tag, job, batch_id);
+	if (LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
+	{
+		(void) LockRelease(&tag, ShareLock, false);
+		return !TransactionIdIsInProgress(xid);
+	}
+	tw_job_wait(xid, job, batch_id);
+	return true;
+}
+
+/* ---------- the log ---------- */
+
+void
+tw_audit_record(const char *action, const char *job, const char *batch_id, const char *reason)
+{
+	Datum		values[TW_AUDIT_NATTS] = {0};
+	bool		nulls[TW_AUDIT_NATTS] = {false};
+
+	values[TW_AUDIT_AT] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[TW_AUDIT_ROLE] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+	values[TW_AUDIT_ACTION] = CStringGetTextDatum(action);
+	tw_batch_keys(job, batch_id, &values[TW_AUDIT_JOB]);
+	nulls[TW_AUDIT_REASON] = reason == NULL;
+	if (reason != NULL)
+		values[TW_AUDIT_REASON] = CStringGetTextDatum(reason);
+	tw_table_insert(TW_TABLE_AUDIT, values, nulls);
+}
+
+bool
+tw_forget_pending(const char *job, const char *batch_id)
+{
+	Datum		keys[2];
+	TwScan	   *scan;
+	TwRow		row;
+	int			forgotten = 0;
+	int			run_again = 0;
+
+	tw_batch_keys(job, batch_id, keys);
+	scan = tw_table_scan_begin(TW_INDEX_AUDIT, SnapshotSelf, 2, keys);
+	while (tw_table_scan_next(scan, &row))
+	{
+		char	   *action = TextDatumGetCString(row.values[TW_AUDIT_ACTION]);
+
+		forgotten += strcmp(action, TW_ACTION_FORGET) == 0;
+		run_again += strcmp(action, TW_ACTION_RUN_AGAIN) == 0;
+	}
+	tw_table_scan_end(scan);
+	return forgotten > run_again;
+}
+
+/* ---------- SQL ---------- */
+
+/* The batch's row in the ledger, to be deleted; TW010 when there is none */
+static void
+find_for_delete(const char *job, const char *batch_id, TwRow *row)
+{
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		switch (tw_batch_look(job, batch_id, row))
+		{
+			case TW_LOOK_AGAIN:
+				break;
+			case TW_IN_LEDGER:
+				return;
+			case TW_OURS:
+				ereport(ERROR,
+						(errcode(ERRCODE_OBJECT_IN_USE),
+						 errmsg("cannot forget batch \"%s\" of job \"%s\" because this transaction has claimed it",
+								batch_id, job)));
+				break;
+			case TW_NOT_THERE:
+				ereport(ERROR,
+						(errcode(ERRCODE_TW_UNKNOWN_BATCH),
+						 errmsg("batch \"%s\" of job \"%s\" is not in the ledger",
+								batch_id, job)));
+				break;
+		}
+	}
+}
+
+static char *
+required_text(FunctionCallInfo fcinfo, int number, const char *name)
+{
+	if (PG_ARGISNULL(number) || VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(number)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be null or empty", name)));
+	return text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+/* tw.forget_batch(job, batch_id, reason) */
+PG_FUNCTION_INFO_V1(tw_forget_batch);
+Datum
+tw_forget_batch(PG_FUNCTION_ARGS)
+{
+	char	   *job = required_text(fcinfo, 0, "job");
+	char	   *batch_id = required_text(fcinfo, 1, "batch_id");
+	char	   *reason = required_text(fcinfo, 2, "reason");
+	Datum		keys[2];
+	TwJob		job_row;
+	TwRow		row;
+
+	tw_batch_check_writable("tw.forget_batch()");
+	(void) tw_batch_requested(job, batch_id);
+	tw_job_require(job, &job_row);
+
+	lock_batch(job, batch_id);
+	do
+	{
+		find_for_delete(job, batch_id, &row);
+		/* false: pruned meanwhile */
+	} while (!tw_table_delete(TW_TABLE_BATCH, &row.tuple->t_self, true));
+
+	tw_batch_keys(job, batch_id, keys);
+	if (tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
+		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, true);
+	tw_audit_record(TW_ACTION_FORGET, job, batch_id, reason);
+	PG_RETURN_VOID();
+}

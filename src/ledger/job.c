@@ -1,0 +1,292 @@
+/*
+ * job.c
+ *		Jobs: finding, creating, and who may use them.
+ *
+ * A job's row is written when the job is created, when its epoch moves
+ * (producer.c) and when its batches are pruned (prune.c); never by a claim, so
+ * that sessions of one job do not queue behind each other.  Two first claims of
+ * one job are the exception: the second waits until the first has committed or
+ * rolled back the row.
+ *
+ * A job belongs to the role that was the current user when it was created.
+ * Members of that role may use it.
+ *
+ * Locks: the epoch is checked under a share lock and moved under an exclusive
+ * one on an object of our own, the job's name hashed in class tw.job.  It is not
+ * a row lock because it must be possible to give it back at PREPARE TRANSACTION:
+ * a prepared transaction would hold a row lock until somebody resolves it.  Two
+ * names with the same hash only wait for each other.
+ */
+#include "tw.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+/* What a wait is for, for the error context */
+typedef struct WaitTarget
+{
+	const char *job;
+	const char *batch_id;		/* NULL: the job itself */
+} WaitTarget;
+
+static void job_from_row(const TwRow *row, TwJob *job);
+static bool create(const char *job, const Interval *retention);
+static void check_member(const char *job, const TwJob *row);
+static void epoch_tag(LOCKTAG *tag, const char *job);
+static void wait_callback(void *arg);
+
+void
+tw_job_check_name(const char *job)
+{
+	tw_batch_check_length("job", job, TW_JOB_MAX_BYTES);
+}
+
+void
+tw_job_check_interval(const char *what, const Interval *interval)
+{
+	Interval	zero = {0};
+
+	if (DatumGetInt32(DirectFunctionCall2(interval_cmp, IntervalPGetDatum(interval),
+										  IntervalPGetDatum(&zero))) < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be negative", what)));
+}
+
+static void
+job_from_row(const TwRow *row, TwJob *job)
+{
+	memset(job, 0, sizeof(*job));
+	job->row = *row;
+	job->owner = DatumGetObjectId(row->values[TW_JOB_OWNER]);
+	job->epoch = DatumGetInt64(row->values[TW_JOB_EPOCH]);
+	if (!row->nulls[TW_JOB_INSTANCE])
+		job->instance = TextDatumGetCString(row->values[TW_JOB_INSTANCE]);
+	if (!row->nulls[TW_JOB_RETENTION])
+		job->retention = DatumGetIntervalP(row->values[TW_JOB_RETENTION]);
+	job->has_pruned_version = !row->nulls[TW_JOB_PRUNED_VERSION];
+	if (job->has_pruned_version)
+		job->pruned_version = DatumGetInt64(row->values[TW_JOB_PRUNED_VERSION]);
+}
+
+bool
+tw_job_find(const char *job, TwJob *result)
+{
+	Datum		key = CStringGetTextDatum(job);
+	TwRow		row;
+
+	if (!tw_table_find(TW_INDEX_JOB, SnapshotSelf, 1, &key, ForwardScanDirection, &row))
+		return false;
+	job_from_row(&row, result);
+	return true;
+}
+
+/*
+ * Inserts the job unless it exists.  False: another transaction had it first,
+ * and has committed it by now, or has let go of it.
+ */
+static bool
+create(const char *job, const Interval *retention)
+{
+	Datum		values[TW_JOB_NATTS];
+	bool		nulls[TW_JOB_NATTS] = {false};
+	SnapshotData dirty;
+	TwRow		row;
+
+	values[TW_JOB_JOB] = CStringGetTextDatum(job);
+	values[TW_JOB_OWNER] = ObjectIdGetDatum(GetUserId());
+	values[TW_JOB_EPOCH] = Int64GetDatum(0);
+	nulls[TW_JOB_INSTANCE] = true;
+	nulls[TW_JOB_RETENTION] = retention == NULL;
+	values[TW_JOB_RETENTION] = PointerGetDatum(retention);
+	nulls[TW_JOB_PRUNED_VERSION] = true;
+	values[TW_JOB_CREATED_AT] = TimestampTzGetDatum(GetCurrentTimestamp());
+
+	/* Wait for who is creating it, or is moving its row just now */
+	InitDirtySnapshot(dirty);
+	if (tw_table_find(TW_INDEX_JOB, &dirty, 1, &values[TW_JOB_JOB], ForwardScanDirection, &row))
+	{
+		if (dirty.speculativeToken != 0)
+			SpeculativeInsertionWait(dirty.xmin, dirty.speculativeToken);
+		else if (TransactionIdIsValid(dirty.xmin))
+			tw_job_wait(dirty.xmin, job, NULL);
+		return false;
+	}
+	return tw_table_insert_new(TW_TABLE_JOB, values, nulls);
+}
+
+bool
+tw_job_update(const TwJob *job)
+{
+	TwRow		row = job->row;
+
+	row.values[TW_JOB_EPOCH] = Int64GetDatum(job->epoch);
+	row.nulls[TW_JOB_INSTANCE] = job->instance == NULL;
+	if (job->instance != NULL)
+		row.values[TW_JOB_INSTANCE] = CStringGetTextDatum(job->instance);
+	row.nulls[TW_JOB_PRUNED_VERSION] = !job->has_pruned_version;
+	row.values[TW_JOB_PRUNED_VERSION] = Int64GetDatum(job->pruned_version);
+
+	/* the row may be one that this very command has written */
+	CommandCounterIncrement();
+	return tw_table_update(TW_TABLE_JOB, &row.tuple->t_self, row.values, row.nulls);
+}
+
+static void
+check_member(const char *job, const TwJob *row)
+{
+	if (has_privs_of_role(GetUserId(), row->owner))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for job \"%s\"", job),
+			 errdetail("It belongs to role \"%s\", of which \"%s\" is not a member.",
+					   GetUserNameFromId(row->owner, true) ?
+					   GetUserNameFromId(row->owner, true) : psprintf("%u", row->owner),
+					   GetUserNameFromId(GetUserId(), false))));
+}
+
+void
+tw_job_require(const char *job, TwJob *row)
+{
+	tw_job_check_name(job);
+	if (!tw_job_find(job, row))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("job \"%s\" does not exist", job)));
+	check_member(job, row);
+}
+
+void
+tw_job_require_or_create(const char *job, TwJob *row)
+{
+	tw_job_check_name(job);
+	while (!tw_job_find(job, row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) create(job, NULL);
+	}
+	check_member(job, row);
+}
+
+/* ---------- waiting ---------- */
+
+static void
+wait_callback(void *arg)
+{
+	WaitTarget *target = (WaitTarget *) arg;
+
+	if (target->batch_id != NULL)
+		errcontext("while waiting for another transaction's claim of batch \"%s\" of job \"%s\"",
+				   target->batch_id, target->job);
+	else
+		errcontext("while waiting for another transaction's creation of job \"%s\"", target->job);
+}
+
+void
+tw_job_wait(TransactionId xid, const char *job, const char *batch_id)
+{
+	WaitTarget	target = {job, batch_id};
+	ErrorContextCallback callback;
+
+	if (!tw_claim_wait)
+		ereport(ERROR,
+				(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
+				 batch_id != NULL ?
+				 errmsg("batch \"%s\" of job \"%s\" is in progress", batch_id, job) :
+				 errmsg("job \"%s\" is being created", job),
+				 errdetail("Transaction %u holds it.", xid),
+				 errhint("Try again later, or set transactional_writer.claim_wait to wait for it.")));
+
+	callback.callback = wait_callback;
+	callback.arg = &target;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+	XactLockTableWait(xid, NULL, NULL, XLTW_None);
+	error_context_stack = callback.previous;
+}
+
+/* ---------- the epoch ---------- */
+
+static void
+epoch_tag(LOCKTAG *tag, const char *job)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(TW_TABLE_JOB),
+					   hash_bytes((const unsigned char *) job, strlen(job)), 0);
+}
+
+void
+tw_job_lock_epoch(const char *job, LOCKMODE mode)
+{
+	LOCKTAG		tag;
+
+	epoch_tag(&tag, job);
+	(void) LockAcquire(&tag, mode, false, false);
+}
+
+void
+tw_job_unlock_epoch(const char *job, LOCKMODE mode)
+{
+	LOCKTAG		tag;
+
+	epoch_tag(&tag, job);
+	(void) LockRelease(&tag, mode, false);
+}
+
+void
+tw_job_check_epoch(const char *job, const TwJob *row, int64 epoch)
+{
+	if (epoch > row->epoch || epoch < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("epoch %lld of job \"%s\" was never given out", (long long) epoch, job),
+				 errdetail("The job's current epoch is %lld.", (long long) row->epoch),
+				 errhint("Get an epoch from tw.init_producer.")));
+	if (epoch < row->epoch)
+		ereport(ERROR,
+				(errcode(ERRCODE_TW_PRODUCER_FENCED),
+				 errmsg("epoch %lld of job \"%s\" has been replaced by a newer writer",
+						(long long) epoch, job),
+				 errdetail("The job's current epoch is %lld.", (long long) row->epoch),
+				 errhint("This writer must stop.")));
+}
+
+/* ---------- SQL ---------- */
+
+/* tw.create_job(job, retention) */
+PG_FUNCTION_INFO_V1(tw_create_job);
+Datum
+tw_create_job(PG_FUNCTION_ARGS)
+{
+	Interval   *retention = PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1);
+	char	   *job;
+	TwJob		row;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job must not be null")));
+	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	tw_batch_check_writable("tw.create_job()");
+	tw_job_check_name(job);
+	if (retention != NULL)
+		tw_job_check_interval("retention", retention);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (tw_job_find(job, &row))
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 errmsg("job \"%s\" already exists", job)));
+	} while (!create(job, retention));
+	PG_RETURN_VOID();
+}

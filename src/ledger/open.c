@@ -1,0 +1,196 @@
+/*
+ * open.c
+ *		The batches this transaction has claimed: their finish, and the last check
+ *		before it commits.
+ *
+ * The list hangs on TopTransactionContext and follows subtransactions: what was
+ * claimed in one that rolls back is no longer open, what was finished in one is
+ * unfinished again.
+ *
+ * Locks: at the commit of a batch with an epoch, job.c's epoch lock, shared.
+ */
+#include "tw.h"
+
+#include "access/xact.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+typedef struct OpenBatch
+{
+	char	   *job;
+	char	   *batch_id;
+	bool		has_epoch;
+	int64		epoch;
+	TimestampTz started_at;
+	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
+	SubTransactionId claimed_in;
+	SubTransactionId finished_in;	/* InvalidSubTransactionId: not finished */
+} OpenBatch;
+
+static List *open_batches = NIL;	/* OpenBatch, the latest last */
+
+static OpenBatch *find_open(const char *job, const char *batch_id);
+static OpenBatch *latest_unfinished(void);
+
+/* ---------- the list ---------- */
+
+void
+tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	OpenBatch  *open = palloc0(sizeof(OpenBatch));
+
+	open->job = pstrdup(claim->job);
+	open->batch_id = pstrdup(claim->batch_id);
+	open->has_epoch = claim->has_epoch;
+	open->epoch = claim->epoch;
+	open->started_at = outcome->started_at;
+	open->by_caller = claim->by_caller;
+	open->claimed_in = GetCurrentSubTransactionId();
+	open_batches = lappend(open_batches, open);
+	MemoryContextSwitchTo(old);
+}
+
+/* The latest come first: they are who is asked for */
+static OpenBatch *
+find_open(const char *job, const char *batch_id)
+{
+	for (int i = list_length(open_batches) - 1; i >= 0; i--)
+	{
+		OpenBatch  *open = (OpenBatch *) list_nth(open_batches, i);
+
+		if (strcmp(open->batch_id, batch_id) == 0 && strcmp(open->job, job) == 0)
+			return open;
+	}
+	return NULL;
+}
+
+/* ---------- the end of a transaction ---------- */
+
+/*
+ * A writer that was replaced while it ran must not commit.  The lock makes the
+ * check and our commit one step for tw.init_producer; a prepared transaction
+ * does not keep it, since nobody knows for how long.
+ */
+void
+tw_open_before_commit(bool prepare)
+{
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		OpenBatch  *open = (OpenBatch *) lfirst(lc);
+		TwJob		job;
+
+		if (!open->has_epoch)
+			continue;
+		tw_job_lock_epoch(open->job, ShareLock);
+		if (!tw_job_find(open->job, &job))
+			elog(ERROR, "job \"%s\" has disappeared", open->job);
+		tw_job_check_epoch(open->job, &job, open->epoch);
+		if (prepare)
+			tw_job_unlock_epoch(open->job, ShareLock);
+	}
+}
+
+void
+tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent)
+{
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		OpenBatch  *open = (OpenBatch *) lfirst(lc);
+
+		if (open->claimed_in == subid && !commit)
+		{
+			open_batches = foreach_delete_current(open_batches, lc);
+			continue;
+		}
+		if (open->claimed_in == subid)
+			open->claimed_in = parent;
+		if (open->finished_in == subid)
+			open->finished_in = commit ? parent : InvalidSubTransactionId;
+	}
+}
+
+void
+tw_open_clear(void)
+{
+	open_batches = NIL;
+}
+
+/* ---------- the finish ---------- */
+
+void
+tw_batch_finish(TwOutcome *outcome)
+{
+	OpenBatch  *open = find_open(outcome->job, outcome->batch_id);
+	Datum		values[TW_RESULT_NATTS];
+	bool		nulls[TW_RESULT_NATTS] = {false};
+
+	if (open == NULL || open->finished_in != InvalidSubTransactionId)
+		elog(ERROR, "batch \"%s\" of job \"%s\" is not open", outcome->batch_id, outcome->job);
+
+	outcome->finished_at = GetCurrentTimestamp();
+	tw_batch_keys(outcome->job, outcome->batch_id, &values[TW_RESULT_JOB]);
+	nulls[TW_RESULT_ROWS] = !outcome->has_rows;
+	values[TW_RESULT_ROWS] = Int64GetDatum(outcome->rows);
+	values[TW_RESULT_FINISHED_AT] = TimestampTzGetDatum(outcome->finished_at);
+	values[TW_RESULT_ATTEMPTS] = Int32GetDatum(outcome->attempts);
+	nulls[TW_RESULT_RESULT] = outcome->result == NULL;
+	values[TW_RESULT_RESULT] = PointerGetDatum(outcome->result);
+	nulls[TW_RESULT_OPERATIONS] = outcome->operations == NULL;
+	values[TW_RESULT_OPERATIONS] = PointerGetDatum(outcome->operations);
+
+	tw_table_insert(TW_TABLE_BATCH_OUTCOME, values, nulls);
+	open->finished_in = GetCurrentSubTransactionId();
+}
+
+/* The latest batch of tw.begin_batch that is not finished */
+static OpenBatch *
+latest_unfinished(void)
+{
+	bool		any = false;
+
+	for (int i = list_length(open_batches) - 1; i >= 0; i--)
+	{
+		OpenBatch  *open = (OpenBatch *) list_nth(open_batches, i);
+
+		if (open->by_caller && open->finished_in == InvalidSubTransactionId)
+			return open;
+		any |= open->by_caller;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 any ? errmsg("every batch of this transaction is already finished") :
+			 errmsg("no batch is open in this transaction"),
+			 errhint("Call tw.begin_batch in the same transaction first.")));
+	return NULL;
+}
+
+/* tw.finish_batch(result) */
+PG_FUNCTION_INFO_V1(tw_finish_batch);
+Datum
+tw_finish_batch(PG_FUNCTION_ARGS)
+{
+	OpenBatch  *open;
+	TwOutcome	outcome = {0};
+
+	tw_batch_check_writable("tw.finish_batch()");
+	open = latest_unfinished();
+
+	outcome.status = TW_APPLIED;
+	outcome.job = open->job;
+	outcome.batch_id = open->batch_id;
+	outcome.has_epoch = open->has_epoch;
+	outcome.epoch = open->epoch;
+	outcome.result = PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0);
+	outcome.attempts = 1;
+	outcome.xid = GetTopFullTransactionId();
+	outcome.started_at = open->started_at;
+	tw_batch_finish(&outcome);
+	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
+}

@@ -1,0 +1,170 @@
+/*
+ * prune.c
+ *		Deleting what is older than a job's memory has to be.
+ *
+ * A batch that was pruned counts as new, unless it was claimed with a version:
+ * the highest version that was pruned stays in the job's row.
+ *
+ * One call deletes at most PRUNE_CHUNK batches, the oldest first, and as many
+ * failures, in the caller's transaction; the caller commits and calls again
+ * until it gets 0.  Rows that somebody else is deleting are passed over.
+ *
+ * Locks: none that a claim waits for (see forget.c).  The job's row is updated
+ * when a version was pruned, which tw.init_producer may wait for.
+ */
+#include "tw.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#define PRUNE_CHUNK 10000
+
+static TimestampTz cutoff(const TwJob *job, const Interval *older_than);
+static bool prune_batch(const TwRow *batch);
+static int64 prune_batches(const char *job, TimestampTz before, TwJob *pruned);
+static void prune_failures(const char *job, TimestampTz before);
+static void keep_version(const char *job, const TwJob *pruned);
+
+/* Nothing that began at or after this may go */
+static TimestampTz
+cutoff(const TwJob *job, const Interval *older_than)
+{
+	if (older_than == NULL)
+		older_than = job->retention;
+	if (older_than == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("older_than must not be null for a job without retention")));
+	tw_job_check_interval("older_than", older_than);
+	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_mi_interval,
+												   TimestampTzGetDatum(GetCurrentTimestamp()),
+												   IntervalPGetDatum(older_than)));
+}
+
+/* Deletes a batch and its outcome; false: it is not committed, or somebody else is at it */
+static bool
+prune_batch(const TwRow *batch)
+{
+	TwRow		row;
+
+	if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(batch->tuple->t_data)) ||
+		!tw_table_delete(TW_TABLE_BATCH, &batch->tuple->t_self, false))
+		return false;
+	if (tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, &batch->values[TW_BATCH_JOB],
+					  ForwardScanDirection, &row))
+		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, false);
+	return true;
+}
+
+/* Deletes a chunk of old batches; pruned gets the highest version among them */
+static int64
+prune_batches(const char *job, TimestampTz before, TwJob *pruned)
+{
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "pruned batch",
+													  ALLOCSET_DEFAULT_SIZES);
+	Datum		key = CStringGetTextDatum(job);
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_BATCH_STARTED, SnapshotSelf, 1, &key);
+	MemoryContext old = MemoryContextSwitchTo(row_context);
+	int64		count = 0;
+	TwRow		row;
+
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
+		   DatumGetTimestampTz(row.values[TW_BATCH_STARTED_AT]) < before)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (prune_batch(&row))
+		{
+			count++;
+			if (!row.nulls[TW_BATCH_VERSION])
+			{
+				int64		version = DatumGetInt64(row.values[TW_BATCH_VERSION]);
+
+				pruned->pruned_version = pruned->has_pruned_version ?
+					Max(pruned->pruned_version, version) : version;
+				pruned->has_pruned_version = true;
+			}
+		}
+		MemoryContextReset(row_context);
+	}
+	MemoryContextSwitchTo(old);
+	tw_table_scan_end(scan);
+	MemoryContextDelete(row_context);
+	return count;
+}
+
+static void
+prune_failures(const char *job, TimestampTz before)
+{
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "pruned failure",
+													  ALLOCSET_DEFAULT_SIZES);
+	Datum		key = CStringGetTextDatum(job);
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_FAILURE, SnapshotSelf, 1, &key);
+	MemoryContext old = MemoryContextSwitchTo(row_context);
+	int			count = 0;
+	TwRow		row;
+
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
+		   DatumGetTimestampTz(row.values[TW_FAILURE_AT]) < before)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.tuple->t_data)) &&
+			tw_table_delete(TW_TABLE_FAILURE, &row.tuple->t_self, false))
+			count++;
+		MemoryContextReset(row_context);
+	}
+	MemoryContextSwitchTo(old);
+	tw_table_scan_end(scan);
+	MemoryContextDelete(row_context);
+}
+
+/* The highest version that was pruned outlives its row */
+static void
+keep_version(const char *job, const TwJob *pruned)
+{
+	TwJob		row;
+
+	if (!pruned->has_pruned_version)
+		return;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		tw_job_require(job, &row);
+		if (row.has_pruned_version && row.pruned_version >= pruned->pruned_version)
+			return;
+		row.has_pruned_version = true;
+		row.pruned_version = pruned->pruned_version;
+	} while (!tw_job_update(&row));
+}
+
+/* tw.prune_ledger(job, older_than) */
+PG_FUNCTION_INFO_V1(tw_prune_ledger);
+Datum
+tw_prune_ledger(PG_FUNCTION_ARGS)
+{
+	Interval   *older_than = PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1);
+	TwJob		pruned = {0};
+	TwJob		row;
+	char	   *job;
+	TimestampTz before;
+	int64		count;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job must not be null")));
+	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	tw_batch_check_writable("tw.prune_ledger()");
+	tw_job_require(job, &row);
+	before = cutoff(&row, older_than);
+	count = prune_batches(job, before, &pruned);
+	prune_failures(job, before);
+	keep_version(job, &pruned);
+	PG_RETURN_INT64(count);
+}

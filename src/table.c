@@ -1,0 +1,386 @@
+/*
+ * table.c
+ *		Direct access to our own tables, and the only place that has it.
+ *
+ * No SPI and no executor: no operator, function, trigger, rule or search_path of
+ * a user can get between us and the ledger, no rights have to be switched, and
+ * a claim works without a snapshot and at every isolation level.
+ *
+ * A table is opened by its name in schema tw under RowExclusiveLock, which is
+ * kept to the end of the transaction, as a statement would.  The install script
+ * pins our tables to heap, and its columns are those of the enums in tw.h:
+ * a table with another number of columns is refused.
+ *
+ * Every index a table has is maintained, also one an administrator has added.
+ */
+#include "tw.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_collation.h"
+#include "executor/executor.h"
+#include "nodes/primnodes.h"
+#include "storage/lmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#define MAX_KEYS 2
+
+static const struct
+{
+	const char *name;
+	int			natts;
+}			tables[] =
+{
+	[TW_TABLE_JOB] = {"job", TW_JOB_NATTS},
+	[TW_TABLE_BATCH] = {"batch", TW_BATCH_NATTS},
+	[TW_TABLE_BATCH_OUTCOME] = {"batch_outcome", TW_RESULT_NATTS},
+	[TW_TABLE_FAILURE] = {"failure", TW_FAILURE_NATTS},
+	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
+};
+
+/* keys: the equality function of each key column */
+static const struct
+{
+	const char *name;
+	TwTable		table;
+	RegProcedure keys[MAX_KEYS];
+}			indexes[] =
+{
+	[TW_INDEX_JOB] = {"job_pkey", TW_TABLE_JOB, {F_TEXTEQ}},
+	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH_VERSION] = {"batch_version_idx", TW_TABLE_BATCH, {F_TEXTEQ, F_INT8EQ}},
+	[TW_INDEX_BATCH_STARTED] = {"batch_started_at_idx", TW_TABLE_BATCH, {F_TEXTEQ}},
+	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
+	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
+};
+
+struct TwScan
+{
+	Relation	rel;
+	Relation	index;
+	IndexScanDesc scan;
+	TupleTableSlot *slot;
+};
+
+static Oid	relation_oid(const char *name);
+static bool insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
+								 TwUpdateIndexes which);
+static bool insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot,
+							   bool spare_primary_key);
+static bool predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **estate);
+
+/* ---------- tables ---------- */
+
+/* A table or index of schema tw by its name */
+static Oid
+relation_oid(const char *name)
+{
+	Oid			namespace = get_namespace_oid("tw", true);
+	Oid			relid = OidIsValid(namespace) ? get_relname_relid(name, namespace) : InvalidOid;
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"tw.%s\" does not exist", name),
+				 errhint("Run CREATE EXTENSION transactional_writer in this database.")));
+	return relid;
+}
+
+Oid
+tw_table_oid(TwTable table)
+{
+	return relation_oid(tables[table].name);
+}
+
+Relation
+tw_table_open(TwTable table)
+{
+	Relation	rel = table_open(tw_table_oid(table), RowExclusiveLock);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		RelationGetNumberOfAttributes(rel) != tables[table].natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("relation \"tw.%s\" is not what this version of transactional_writer expects",
+						tables[table].name),
+				 errhint("Run ALTER EXTENSION transactional_writer UPDATE.")));
+	return rel;
+}
+
+void
+tw_table_close(Relation rel)
+{
+	table_close(rel, NoLock);
+}
+
+/* ---------- reading ---------- */
+
+static TwScan *
+scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys)
+{
+	ScanKeyData scankeys[MAX_KEYS];
+
+	Assert(nkeys <= MAX_KEYS);
+	for (int i = 0; i < nkeys; i++)
+		ScanKeyEntryInitialize(&scankeys[i], 0, i + 1, BTEqualStrategyNumber, InvalidOid,
+							   indexes[index].keys[i] == F_TEXTEQ ? C_COLLATION_OID : InvalidOid,
+							   indexes[index].keys[i], keys[i]);
+
+	scan->rel = tw_table_open(indexes[index].table);
+	scan->index = index_open(relation_oid(indexes[index].name), AccessShareLock);
+	scan->slot = table_slot_create(scan->rel, NULL);
+	scan->scan = tw_index_beginscan(scan->rel, scan->index, snapshot, nkeys);
+	index_rescan(scan->scan, scankeys, nkeys, NULL, 0);
+	return scan;
+}
+
+static void
+scan_end(TwScan *scan)
+{
+	index_endscan(scan->scan);
+	ExecDropSingleTupleTableSlot(scan->slot);
+	index_close(scan->index, NoLock);
+	tw_table_close(scan->rel);
+}
+
+static bool
+scan_next(TwScan *scan, ScanDirection direction, TwRow *row)
+{
+	if (!index_getnext_slot(scan->scan, direction, scan->slot))
+		return false;
+	row->tuple = ExecCopySlotHeapTuple(scan->slot);
+	heap_deform_tuple(row->tuple, RelationGetDescr(scan->rel), row->values, row->nulls);
+	return true;
+}
+
+bool
+tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
+			  ScanDirection direction, TwRow *row)
+{
+	TwScan		scan;
+	bool		found;
+
+	scan_begin(&scan, index, snapshot, nkeys, keys);
+	found = scan_next(&scan, direction, row);
+	scan_end(&scan);
+	return found;
+}
+
+TwScan *
+tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys)
+{
+	return scan_begin(palloc(sizeof(TwScan)), index, snapshot, nkeys, keys);
+}
+
+bool
+tw_table_scan_next(TwScan *scan, TwRow *row)
+{
+	return scan_next(scan, ForwardScanDirection, row);
+}
+
+void
+tw_table_scan_end(TwScan *scan)
+{
+	scan_end(scan);
+	pfree(scan);
+}
+
+/* ---------- writing ---------- */
+
+/* A slot with a new row of rel */
+static TupleTableSlot *
+new_row(Relation rel, const Datum *values, const bool *nulls)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	int			natts = RelationGetNumberOfAttributes(rel);
+
+	memcpy(slot->tts_values, values, natts * sizeof(Datum));
+	memcpy(slot->tts_isnull, nulls, natts * sizeof(bool));
+	return ExecStoreVirtualTuple(slot);
+}
+
+/*
+ * A value may be toasted, and from version 18 on that insists on a snapshot.
+ * A catalog snapshot will do, and leaves the transaction's own for later.
+ */
+static Snapshot
+snapshot_for_toast(void)
+{
+	return HaveRegisteredOrActiveSnapshot() ? NULL :
+		RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
+}
+
+void
+tw_table_insert(TwTable table, const Datum *values, const bool *nulls)
+{
+	Relation	rel = tw_table_open(table);
+	TupleTableSlot *slot = new_row(rel, values, nulls);
+	Snapshot	snapshot = snapshot_for_toast();
+
+	table_tuple_insert(rel, slot, GetCurrentCommandId(true), 0, NULL);
+	(void) insert_index_entries(rel, slot, false, TW_UPDATES_ALL);
+
+	if (snapshot != NULL)
+		UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	tw_table_close(rel);
+}
+
+bool
+tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls)
+{
+	Relation	rel = tw_table_open(table);
+	TupleTableSlot *slot = new_row(rel, values, nulls);
+	Snapshot	snapshot = snapshot_for_toast();
+	TransactionId xid = GetCurrentTransactionId();
+	uint32		token;
+	bool		inserted;
+
+	/*
+	 * As INSERT ... ON CONFLICT does: nobody waits for more than our token until
+	 * we know whether the row stays.
+	 */
+	token = SpeculativeInsertionLockAcquire(xid);
+	table_tuple_insert_speculative(rel, slot, GetCurrentCommandId(true), 0, NULL, token);
+	inserted = insert_index_entries(rel, slot, true, TW_UPDATES_ALL);
+	table_tuple_complete_speculative(rel, slot, token, inserted);
+	SpeculativeInsertionLockRelease(xid);
+
+	if (snapshot != NULL)
+		UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	tw_table_close(rel);
+	return inserted;
+}
+
+bool
+tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool *nulls)
+{
+	Relation	rel = tw_table_open(table);
+	TupleTableSlot *slot = new_row(rel, values, nulls);
+	Snapshot	snapshot = snapshot_for_toast();
+	TwUpdateIndexes update_indexes;
+	LockTupleMode lockmode;
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_update(rel, tid, slot, GetCurrentCommandId(true), InvalidSnapshot,
+								InvalidSnapshot, true, &failure, &lockmode, &update_indexes);
+	if (result == TM_Ok)
+		(void) insert_index_entries(rel, slot, false, update_indexes);
+
+	if (snapshot != NULL)
+		UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	tw_table_close(rel);
+	return result == TM_Ok;
+}
+
+bool
+tw_table_delete(TwTable table, ItemPointer tid, bool wait)
+{
+	Relation	rel = tw_table_open(table);
+	Snapshot	snapshot = snapshot_for_toast();
+	TM_FailureData failure;
+	TM_Result	result;
+
+	result = table_tuple_delete(rel, tid, GetCurrentCommandId(true), InvalidSnapshot,
+								InvalidSnapshot, wait, &failure, false);
+	if (snapshot != NULL)
+		UnregisterSnapshot(snapshot);
+	tw_table_close(rel);
+	return result == TM_Ok;
+}
+
+/*
+ * Enters a new row into the indexes of its table that which says.  With spare_primary_key,
+ * false when that key exists already; it stands in the index then as well, and
+ * the row must go.
+ */
+static bool
+insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
+					 TwUpdateIndexes which)
+{
+	List	   *oids = RelationGetIndexList(rel);
+	ListCell   *lc;
+	bool		unique = true;
+
+	foreach(lc, oids)
+	{
+		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
+
+		if (TW_UPDATES_INDEX(which, index))
+			unique = insert_index_entry(rel, index, slot, spare_primary_key);
+		index_close(index, NoLock);
+		if (!unique)
+			break;
+	}
+	list_free(oids);
+	return unique;
+}
+
+static bool
+insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spare_primary_key)
+{
+	IndexInfo  *info = BuildIndexInfo(index);
+	EState	   *estate = NULL;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS];
+	IndexUniqueCheck check = UNIQUE_CHECK_NO;
+	bool		unique = true;
+
+	if (index->rd_index->indisunique)
+		check = spare_primary_key && index->rd_index->indisprimary ?
+			UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
+
+	if (info->ii_Expressions != NIL)
+		estate = CreateExecutorState();
+	if (info->ii_ReadyForInserts && predicate_holds(info, slot, &estate))
+	{
+		if (estate != NULL)
+			GetPerTupleExprContext(estate)->ecxt_scantuple = slot;
+		FormIndexDatum(info, slot, estate, values, nulls);
+		unique = index_insert(index, values, nulls, &slot->tts_tid, rel, check, false, info);
+	}
+	if (estate != NULL)
+		FreeExecutorState(estate);
+	pfree(info);
+
+	/* the check of an index that is not to be spared has raised its error itself */
+	return check != UNIQUE_CHECK_PARTIAL || unique;
+}
+
+/*
+ * Does a partial index take this row?  "column IS NOT NULL" is all that our own
+ * ask; only others pay for an executor state.
+ */
+static bool
+predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **estate)
+{
+	if (info->ii_Predicate == NIL)
+		return true;
+
+	if (list_length(info->ii_Predicate) == 1 && IsA(linitial(info->ii_Predicate), NullTest))
+	{
+		NullTest   *test = linitial_node(NullTest, info->ii_Predicate);
+
+		if (test->nulltesttype == IS_NOT_NULL && !test->argisrow && IsA(test->arg, Var) &&
+			((Var *) test->arg)->varattno > 0)
+			return !slot_attisnull(slot, ((Var *) test->arg)->varattno);
+	}
+
+	if (*estate == NULL)
+		*estate = CreateExecutorState();
+	GetPerTupleExprContext(*estate)->ecxt_scantuple = slot;
+	return ExecQual(ExecPrepareQual(info->ii_Predicate, *estate), GetPerTupleExprContext(*estate));
+}
