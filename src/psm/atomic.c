@@ -100,6 +100,20 @@ return_json(PsmExec *ex, PsmReturn *stmt)
 
 /* ---------- running a block ---------- */
 
+/* A parameter that is missing is reported as an error of the text, at its place */
+static void
+bind_parameters(PsmExec *ex, Jsonb *params)
+{
+	ErrorContextCallback context;
+
+	context.callback = psm_compile_error_callback;
+	context.arg = ex->script->source;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	psm_hosts_bind(ex, params);
+	error_context_stack = context.previous;
+}
+
 /*
  * Compiles (or finds) a block and runs it; sets result, rows and operations of
  * outcome, in the caller's memory.
@@ -120,7 +134,7 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	MemoryContextSwitchTo(mcxt);
 	ex = psm_exec_create(script);
 	ex->do_return = return_json;
-	psm_hosts_bind(ex, params);
+	bind_parameters(ex, params);
 
 	psm_exec_run(ex);
 
