@@ -19,6 +19,21 @@
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
+/* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn __attribute__((noreturn))
+#endif
+
+/* 18: a raw statement's RETURNING became a node; 17: MERGE may have one */
+#if PG_VERSION_NUM >= 180000
+#define TW_RETURNS_ROWS(stmt) ((stmt)->returningClause != NULL)
+#else
+#define TW_RETURNS_ROWS(stmt) ((stmt)->returningList != NIL)
+#endif
+#if PG_VERSION_NUM >= 170000
+#define TW_MERGE_RETURNS_ROWS
+#endif
+
 /* 17: MyProc->lxid moved into MyProc->vxid */
 #if PG_VERSION_NUM >= 170000
 #define TW_MY_LXID (MyProc->vxid.lxid)

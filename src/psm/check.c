@@ -391,14 +391,14 @@ gives_rows(Node *stmt)
 		case T_SelectStmt:
 			return !selects_into_table((SelectStmt *) stmt);
 		case T_InsertStmt:
-			return ((InsertStmt *) stmt)->returningList != NIL;
+			return TW_RETURNS_ROWS((InsertStmt *) stmt);
 		case T_UpdateStmt:
-			return ((UpdateStmt *) stmt)->returningList != NIL;
+			return TW_RETURNS_ROWS((UpdateStmt *) stmt);
 		case T_DeleteStmt:
-			return ((DeleteStmt *) stmt)->returningList != NIL;
-#if PG_VERSION_NUM >= 170000
+			return TW_RETURNS_ROWS((DeleteStmt *) stmt);
+#ifdef TW_MERGE_RETURNS_ROWS
 		case T_MergeStmt:
-			return ((MergeStmt *) stmt)->returningList != NIL;
+			return TW_RETURNS_ROWS((MergeStmt *) stmt);
 #endif
 		default:
 			return false;

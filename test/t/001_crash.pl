@@ -84,7 +84,7 @@ foreach my $i (1 .. 30)
 	my $batch = "lost $i";
 
 	$session = background($node, "SET application_name = 'lost'; " . atomic($batch));
-	usleep(rand 60_000);
+	usleep(rand 30_000);
 	if ($i % 3 == 0)
 	{
 		# The client dies
