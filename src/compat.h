@@ -19,6 +19,11 @@
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
+/* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn __attribute__((noreturn))
+#endif
+
 /* 17: MyProc->lxid moved into MyProc->vxid */
 #if PG_VERSION_NUM >= 170000
 #define TW_MY_LXID (MyProc->vxid.lxid)

@@ -104,10 +104,11 @@ return_json(PsmExec *ex, PsmReturn *stmt)
 static void
 bind_parameters(PsmExec *ex, Jsonb *params)
 {
+	PsmSource	place = {ex->script->source, NULL};
 	ErrorContextCallback context;
 
 	context.callback = psm_compile_error_callback;
-	context.arg = ex->script->source;
+	context.arg = &place;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 	psm_hosts_bind(ex, params);

@@ -82,11 +82,12 @@ cache_drop(PsmScript *script)
 static PsmScript *
 compile(const char *source, Jsonb *params)
 {
+	PsmSource	place = {source, NULL};
 	ErrorContextCallback context;
 	PsmScript  *script;
 
 	context.callback = psm_compile_error_callback;
-	context.arg = unconstify(char *, source);
+	context.arg = &place;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 

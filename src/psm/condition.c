@@ -80,19 +80,23 @@ report_place(const char *function, PsmPos pos, const char *what)
 }
 
 /*
- * Error context while a script is scanned, parsed and checked; arg is its text.
- * Positions are in the script already.
+ * Error context while a script is scanned, parsed and checked; arg is a
+ * PsmSource.  Positions are in the script already.
  */
 void
 psm_compile_error_callback(void *arg)
 {
-	const char *source = arg;
+	const PsmSource *source = arg;
 	int			pos = geterrposition();
 
-	if (pos <= 0)
-		return;
-	report_place(NULL, psm_pos(source, char_offset(source, pos)), "compilation");
-	function_parse_error_transpose(source);
+	if (pos > 0)
+	{
+		report_place(source->function, psm_pos(source->text, char_offset(source->text, pos)),
+					 "compilation");
+		function_parse_error_transpose(source->text);
+	}
+	else if (source->function != NULL)
+		errcontext("compilation of psm function %s", source->function);
 }
 
 /* Offset in the script of the error in the piece of SQL at hand, or -1 */

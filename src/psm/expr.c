@@ -389,26 +389,19 @@ splice_text(PsmExec *ex, PsmExpr *expr)
 	return text.data;
 }
 
-/*
- * Runs a statement; SPI_processed and SPI_tuptable have what it did.  Returns
- * the SPI code.  Errors: 2D000 for what ends the transaction.
- */
-int
-psm_execute(PsmExec *ex, PsmExpr *expr, bool must_return_tuples, uint64 tcount)
+static int
+execute(PsmExec *ex, PsmExpr *expr, SPIExecuteOptions *options)
 {
-	SPIExecuteOptions options = {0};
 	int			rc;
 
 	ex->expr = expr;
-	options.read_only = ex->read_only;
-	options.must_return_tuples = must_return_tuples;
-	options.tcount = tcount;
+	options->read_only = ex->read_only;
 	if (expr->spliced)
 	{
 		char	   *text = splice_text(ex, expr);
 		List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
 
-		rc = SPI_execute_extended(text, &options);
+		rc = SPI_execute_extended(text, options);
 		ex->run_relation = psm_utility_relation(linitial_node(RawStmt, parsed)->stmt);
 		ex->run_text = NULL;
 	}
@@ -417,24 +410,42 @@ psm_execute(PsmExec *ex, PsmExpr *expr, bool must_return_tuples, uint64 tcount)
 		PsmExec    *parsing;
 
 		psm_prepare(ex, expr, CURSOR_OPT_PARALLEL_OK);
-		options.params = params_for(ex, expr);
+		options->params = params_for(ex, expr);
 		parsing = psm_params_parsing(ex);
-		rc = SPI_execute_plan_extended(expr->plan->plan, &options);
+		rc = SPI_execute_plan_extended(expr->plan->plan, options);
 		psm_params_parsing(parsing);
 	}
 	ex->expr = NULL;
 
-	if (rc == SPI_ERROR_TRANSACTION)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
-				 errmsg("cannot begin or end a transaction in a block")));
-	if (rc == SPI_ERROR_COPY)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot COPY to or from the client in a block")));
+	/* check.c has refused what ends the transaction or talks to the client */
 	if (rc < 0)
 		elog(ERROR, "SPI failed to execute a statement: %s", SPI_result_code_string(rc));
 	return rc;
+}
+
+/*
+ * Runs a statement; SPI_processed and SPI_tuptable have what it did.  Returns
+ * the SPI code.
+ */
+int
+psm_execute(PsmExec *ex, PsmExpr *expr, bool must_return_tuples, uint64 tcount)
+{
+	SPIExecuteOptions options = {0};
+
+	options.must_return_tuples = must_return_tuples;
+	options.tcount = tcount;
+	return execute(ex, expr, &options);
+}
+
+/* Runs a query whose rows go to dest */
+void
+psm_execute_into(PsmExec *ex, PsmExpr *expr, DestReceiver *dest)
+{
+	SPIExecuteOptions options = {0};
+
+	options.must_return_tuples = true;
+	options.dest = dest;
+	execute(ex, expr, &options);
 }
 
 /* Opens a portal on a query, under a name or (NULL) under one that SPI makes up */

@@ -91,8 +91,8 @@ extern void psm_expect_word(PsmParser *p, const char *word, const char *detail);
 extern void psm_expect_char(PsmParser *p, char c, const char *detail);
 extern const PsmToken *psm_expect_name(PsmParser *p, const char *what);
 extern char *psm_token_text(const PsmParser *p, const PsmToken *token);
-extern void psm_syntax_error(PsmParser *p, const PsmToken *token, const char *detail,
-							 const char *hint) pg_attribute_noreturn();
+pg_noreturn extern void psm_syntax_error(PsmParser *p, const PsmToken *token, const char *detail,
+							 const char *hint);
 extern PsmPos psm_token_pos(const PsmToken *token);
 
 extern PsmScope *psm_push_scope(PsmParser *p, const char *label);
@@ -107,8 +107,7 @@ extern PsmCursor *psm_find_cursor(PsmParser *p, const PsmToken *token);
 extern PsmLabel *psm_find_label(PsmParser *p, const PsmToken *token);
 extern bool psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok);
 extern List *psm_parse_targets(PsmParser *p);
-extern void psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint)
-			pg_attribute_noreturn();
+pg_noreturn extern void psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint);
 
 /* ---------- parse_sql.c ---------- */
 

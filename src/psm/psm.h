@@ -478,6 +478,7 @@ typedef struct PsmValue
 	Datum		value;			/* scalars */
 	bool		isnull;
 	bool		owned;			/* value is a palloc'd copy of ours */
+	bool		changed;		/* rows: assigned to since psm_row_set() */
 
 	/* rows: isnull tells whether the row as a whole is null */
 	int			nfields;
@@ -595,7 +596,6 @@ struct PsmExec
 	void	   *return_arg;
 	Jsonb	   *result;			/* blocks */
 	bool		read_only;		/* functions that are not volatile */
-	bool		in_function;
 };
 
 /* What a parameter of a plan stands for; paramid - 1 is its index in PsmPlan.slots */
@@ -680,6 +680,7 @@ extern Datum psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32
 extern bool psm_eval_bool(PsmExec *ex, PsmExpr *expr);
 extern char *psm_eval_text(PsmExec *ex, PsmExpr *expr);
 extern int	psm_execute(PsmExec *ex, PsmExpr *expr, bool must_return_tuples, uint64 tcount);
+extern void psm_execute_into(PsmExec *ex, PsmExpr *expr, DestReceiver *dest);
 extern Portal psm_open(PsmExec *ex, PsmExpr *expr, const char *name);
 extern Oid	psm_expr_relation(PsmExpr *expr);
 extern Oid	psm_utility_relation(const Node *stmt);
@@ -698,6 +699,14 @@ extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
 extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In condition.c */
+
+/* What psm_compile_error_callback is told: whose text is being compiled */
+typedef struct PsmSource
+{
+	const char *text;
+	const char *function;		/* "f(integer)", NULL for a block */
+} PsmSource;
+
 extern const char *psm_stmt_name(const PsmStmt *stmt);
 extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
@@ -724,6 +733,16 @@ extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
 extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
 extern void psm_script_use(PsmScript *script, MemoryContext mcxt);
 extern void psm_script_free(PsmScript *script);
+
+/* In function.c: functions, procedures and triggers in LANGUAGE psm */
+typedef struct PsmFunction PsmFunction;
+extern PsmFunction *psm_function_get(FunctionCallInfo fcinfo);
+extern void psm_function_validate(Oid funcid);
+extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
+
+/* In trigger.c */
+extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
+extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
 /* In atomic.c */
 extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome);

@@ -134,11 +134,14 @@ attempt(Run *run, int number, TwOutcome *outcome)
 	return error;
 }
 
-/* Writes the failed attempt to tw.failures, in a transaction of its own */
+/*
+ * Writes the failed attempt to tw.failures, in a transaction of its own; where
+ * nothing can be written, as on a standby, the error itself has to do.
+ */
 static void
 record_failure(Run *run, int number, ErrorData *error)
 {
-	if (!tw_log_failures)
+	if (!tw_log_failures || XactReadOnly)
 		return;
 	tw_failure_record(run->claim.job, run->claim.batch_id, number, error, psm_error_line());
 	SPI_commit();

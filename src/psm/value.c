@@ -163,6 +163,7 @@ psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 	PsmValue   *v = &ex->values[var->number];
 
 	v->isnull = tuple == NULL;
+	v->changed = false;
 	if (tuple != NULL)
 		heap_deform_tuple(tuple, tupdesc, v->fields, v->nulls);
 	else
@@ -256,6 +257,7 @@ field_store(PsmExec *ex, PsmVar *var, int field, Datum value, bool isnull)
 		MemoryContextSwitchTo(oldcontext);
 	}
 	field_release(v, field);
+	v->changed = true;
 	v->fields[field] = copy;
 	v->nulls[field] = isnull;
 	v->owned_fields[field] = owned;
@@ -273,6 +275,7 @@ row_set_null(PsmExec *ex, PsmVar *var)
 		v->nulls[i] = true;
 	}
 	v->isnull = true;
+	v->changed = true;
 }
 
 /* Assigns the columns of a tuple to a row, by position, each cast to its column's type */
