@@ -725,7 +725,13 @@ parse_return(PsmParser *p, const PsmToken *label)
 
 	p->at++;
 	if (psm_accept_word(p, "table"))
+	{
+		if (CURRENT(p)->type == PSM_TOK_IDENT && psm_is_char(NEXT(p, 1), ';'))
+			psm_syntax_error(p, CURRENT(p), "A query was expected here.",
+							 psprintf("Write RETURN TABLE SELECT * FROM %s.",
+									  psm_token_text(p, CURRENT(p))));
 		stmt->query = psm_parse_query(p, 0, "A query");
+	}
 	else if ((psm_is_word(CURRENT(p), "query") || psm_is_word(CURRENT(p), "next")) &&
 			 NEXT(p, 1)->type == PSM_TOK_IDENT)
 		psm_syntax_error(p, CURRENT(p), NULL, "Use RETURN TABLE query.");
