@@ -346,8 +346,8 @@ parse_set_row(PsmParser *p, const PsmToken *first)
 		if (list_length(stmt->values) != list_length(stmt->targets))
 			ereport(ERROR,
 					(errcode(ERRCODE_SYNTAX_ERROR),
-					 errmsg("SET has %d variables but %d values", list_length(stmt->targets),
-							list_length(stmt->values)),
+					 errmsg("SET assigns to %d variables, but the number of values is %d",
+							list_length(stmt->targets), list_length(stmt->values)),
 					 token_errposition(p, paren)));
 	}
 	if (!psm_is_char(CURRENT(p), ')'))
