@@ -346,8 +346,8 @@ parse_set_row(PsmParser *p, const PsmToken *first)
 		if (list_length(stmt->values) != list_length(stmt->targets))
 			ereport(ERROR,
 					(errcode(ERRCODE_SYNTAX_ERROR),
-					 errmsg("SET has %d variables but %d values", list_length(stmt->targets),
-							list_length(stmt->values)),
+					 errmsg("SET assigns to %d variables, but the number of values is %d",
+							list_length(stmt->targets), list_length(stmt->values)),
 					 token_errposition(p, paren)));
 	}
 	if (!psm_is_char(CURRENT(p), ')'))
@@ -725,7 +725,13 @@ parse_return(PsmParser *p, const PsmToken *label)
 
 	p->at++;
 	if (psm_accept_word(p, "table"))
+	{
+		if (CURRENT(p)->type == PSM_TOK_IDENT && psm_is_char(NEXT(p, 1), ';'))
+			psm_syntax_error(p, CURRENT(p), "A query was expected here.",
+							 psprintf("Write RETURN TABLE SELECT * FROM %s.",
+									  psm_token_text(p, CURRENT(p))));
 		stmt->query = psm_parse_query(p, 0, "A query");
+	}
 	else if ((psm_is_word(CURRENT(p), "query") || psm_is_word(CURRENT(p), "next")) &&
 			 NEXT(p, 1)->type == PSM_TOK_IDENT)
 		psm_syntax_error(p, CURRENT(p), NULL, "Use RETURN TABLE query.");

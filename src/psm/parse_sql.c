@@ -86,7 +86,7 @@ stop_of_word(const char *word)
 }
 
 /*
- * DO of ON CONFLICT DO or of MERGE's THEN DO NOTHING, which ends nothing.
+ * DO of ON CONFLICT ... DO or of MERGE's THEN DO NOTHING, which ends nothing.
  */
 static bool
 is_inner_do(const PsmParser *p, int i, bool *conflict)
@@ -112,32 +112,27 @@ creates_routine(const PsmParser *p)
 	return psm_is_word(NEXT(p, n), "function") || psm_is_word(NEXT(p, n), "procedure");
 }
 
-/*
- * Opens or closes a bracket.
- */
 static void
-track_bracket(PsmParser *p, int i, char kind)
+open_bracket(PsmParser *p, const PsmToken *token)
 {
-	const PsmToken *token = &p->tokens[i];
-	StringInfo	open = &p->brackets;
+	if (p->brackets.len >= MAX_BRACKETS)
+		ereport(ERROR,
+				(errcode(ERRCODE_STATEMENT_TOO_COMPLEX),
+				 errmsg("brackets are nested too deeply"),
+				 errdetail("At most %d may be open at a time.", MAX_BRACKETS),
+				 token_errposition(p, token)));
+	appendStringInfoCharMacro(&p->brackets, token->type);
+}
 
-	if (token->type == '(' || token->type == '[')
-	{
-		if (open->len >= MAX_BRACKETS)
-			ereport(ERROR,
-					(errcode(ERRCODE_STATEMENT_TOO_COMPLEX),
-					 errmsg("brackets are nested too deeply"),
-					 errdetail("At most %d may be open at a time.", MAX_BRACKETS),
-					 token_errposition(p, token)));
-		appendStringInfoCharMacro(open, kind);
-	}
-	else if (token->type == ')' || token->type == ']')
-	{
-		if (open->len == 0 || (token->type == ')') != (open->data[open->len - 1] == '('))
-			psm_syntax_error(p, token, psprintf("No \"%s\" is open here.",
-												token->type == ')' ? "(" : "["), NULL);
-		open->data[--open->len] = '\0';
-	}
+static void
+close_bracket(PsmParser *p, const PsmToken *token)
+{
+	StringInfo	open = &p->brackets;
+	char		opening = token->type == ')' ? '(' : '[';
+
+	if (open->len == 0 || open->data[open->len - 1] != opening)
+		psm_syntax_error(p, token, psprintf("No \"%c\" is open here.", opening), NULL);
+	open->data[--open->len] = '\0';
 }
 
 /*
@@ -150,6 +145,51 @@ unclosed_bracket(PsmParser *p, const PsmToken *bracket, const PsmToken *at)
 									 bracket->type, bracket->line, bracket->column), NULL);
 }
 
+/* Where a search for the end of a piece is, outside brackets */
+typedef struct EndSearch
+{
+	int			first;
+	int			stops;
+	int			case_depth;
+	bool		routine;		/* CREATE FUNCTION or PROCEDURE */
+	bool		in_body;		/* of it: BEGIN ATOMIC ... END */
+	bool		conflict;		/* between ON CONFLICT and its DO */
+} EndSearch;
+
+/*
+ * True when the word at i, outside brackets, ends the piece.
+ */
+static bool
+word_ends_piece(const PsmParser *p, EndSearch *search, int i)
+{
+	const PsmToken *token = &p->tokens[i];
+	const char *word = token->text;
+
+	if (strcmp(word, "case") == 0)
+		search->case_depth++;
+	else if (strcmp(word, "end") == 0)
+	{
+		if (search->case_depth > 0)
+			search->case_depth--;
+		else if (search->in_body)
+			search->in_body = false;
+		else
+			return true;
+	}
+	else if (search->case_depth > 0 || search->in_body)
+		return false;
+	else if (search->routine && strcmp(word, "begin") == 0 && psm_is_word(token + 1, "atomic"))
+		search->in_body = true;
+	else if (i > search->first && strcmp(word, "conflict") == 0 && psm_is_word(token - 1, "on"))
+		search->conflict = true;
+	else if (i > search->first && strcmp(word, "do") == 0 &&
+			 is_inner_do(p, i, &search->conflict))
+		return false;
+	else
+		return strcmp(word, "else") == 0 || (stop_of_word(word) & search->stops) != 0;
+	return false;
+}
+
 /*
  * Index of the token that ends the piece which begins at the next token: a
  * semicolon, the end of the script, END or ELSE, or one of the stops.
@@ -157,16 +197,12 @@ unclosed_bracket(PsmParser *p, const PsmToken *bracket, const PsmToken *at)
 int
 psm_find_end(PsmParser *p, int stops)
 {
-	int			first = p->at;
-	int			case_depth = 0;
-	bool		routine = creates_routine(p);
+	EndSearch	search = {.first = p->at, .stops = stops, .routine = creates_routine(p)};
 	bool		rule = psm_is_word(CURRENT(p), "create");
-	bool		in_body = false;	/* of CREATE FUNCTION ... BEGIN ATOMIC ... END */
-	bool		conflict = false;	/* between ON CONFLICT and its DO */
 	const PsmToken *outermost = NULL;
 
 	resetStringInfo(&p->brackets);
-	for (int i = first;; i++)
+	for (int i = p->at;; i++)
 	{
 		const PsmToken *token = &p->tokens[i];
 
@@ -180,53 +216,25 @@ psm_find_end(PsmParser *p, int stops)
 		{
 			if (p->brackets.len == 0)
 				outermost = token;
-			track_bracket(p, i, token->type);
-			continue;
+			open_bracket(p, token);
 		}
-		if (token->type == ')' && p->brackets.len == 0 && (stops & STOP_PAREN))
-			return i;
-		if (token->type == ')' || token->type == ']')
+		else if (token->type == ')' || token->type == ']')
 		{
-			track_bracket(p, i, 0);
-			continue;
+			if (token->type == ')' && p->brackets.len == 0 && (stops & STOP_PAREN))
+				return i;
+			close_bracket(p, token);
 		}
-		if (p->brackets.len > 0)
+		else if (p->brackets.len > 0)
 		{
 			/* only CREATE RULE has statements in brackets */
 			if (token->type == ';' && !rule)
 				unclosed_bracket(p, outermost, token);
-			continue;
 		}
-		if (token->type == ';' && !in_body)
+		else if (token->type == ';' && !search.in_body)
 			return i;
-		if (token->type == ',' && (stops & STOP_COMMA) && case_depth == 0)
+		else if (token->type == ',' && (stops & STOP_COMMA) && search.case_depth == 0)
 			return i;
-		if (!is_free_word(p, i, first))
-			continue;
-
-		if (strcmp(token->text, "case") == 0)
-			case_depth++;
-		else if (strcmp(token->text, "end") == 0)
-		{
-			if (case_depth > 0)
-				case_depth--;
-			else if (in_body)
-				in_body = false;
-			else
-				return i;
-		}
-		else if (case_depth > 0 || in_body)
-			continue;
-		else if (routine && strcmp(token->text, "begin") == 0 && psm_is_word(token + 1, "atomic"))
-			in_body = true;
-		else if (strcmp(token->text, "else") == 0)
-			return i;
-		else if (strcmp(token->text, "conflict") == 0 && i > first &&
-				 psm_is_word(token - 1, "on"))
-			conflict = true;
-		else if (strcmp(token->text, "do") == 0 && i > first && is_inner_do(p, i, &conflict))
-			continue;
-		else if (stop_of_word(token->text) & stops)
+		else if (is_free_word(p, i, search.first) && word_ends_piece(p, &search, i))
 			return i;
 	}
 }
