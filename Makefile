@@ -1,15 +1,87 @@
-# transactional_writer: a PGXS Makefile.  make demo and make test are at the end.
+# transactional_writer: all-or-nothing, exactly-once batch jobs for PostgreSQL
+#
+#	make                   build against the pg_config on PATH, or PG_CONFIG=...
+#	make install           into that PostgreSQL
+#	make installcheck      regression and isolation tests on the running server
+#
+# These prepare a private copy of PostgreSQL and throw-away servers by themselves, and
+# install what packages are missing:
+#
+#	make demo              see it work on real data
+#	make test              all tests, in four tiers
+#	make bench             ratios to hand-written PL/pgSQL
+#	make matrix            make test on the releases that other Debians carry
+
 EXTENSION = transactional_writer
 MODULE_big = transactional_writer
-EXTVERSION = $(shell sed -n "s/^default_version *= *'\([^']*\)'.*/\1/p" transactional_writer.control)
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\([^']*\)'.*/\1/p" transactional_writer.control)
 
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
 DATA = $(wildcard sql/transactional_writer--*.sql)
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
+c_headers = $(wildcard src/*.h src/*/*.h)
 
-PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers \
+# The tests add COPT=-Werror; a user's newer compiler must not stop the build.
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers \
 	-Wno-cast-function-type
-PG_CPPFLAGS = -I$(srcdir)/src -DTW_VERSION='"$(EXTVERSION)"'
+PG_CPPFLAGS = -Isrc -DTW_VERSION='"$(EXTVERSION)"'
+
+# A file a behaviour, run in the order of their names in one database that has the
+# extension.  Their expected output is in expected/ at the top: pg_regress looks there
+# because that is the output directory (15) or the default (from 16 on).
+REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
+REGRESS_OPTS = --inputdir=test --load-extension=transactional_writer
+ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=test --load-extension=transactional_writer
+ENCODING = UTF8
+NO_LOCALE = 1
+
+EXTRA_CLEAN = $(wildcard src/*.o src/*/*.o src/*.bc src/*/*.bc)
+
+standalone_goals = demo test bench matrix
+.PHONY: $(standalone_goals) lint
+
+ifneq ($(filter $(standalone_goals),$(MAKECMDGOALS)),)
+
+# These must work before there is a pg_config, so PGXS stays out.
+ifneq ($(filter-out $(standalone_goals),$(MAKECMDGOALS)),)
+$(error $(filter $(standalone_goals),$(MAKECMDGOALS)): give this goal alone)
+endif
+
+export PG_CONFIG
+
+demo:
+	@test/demo/run
+test:
+	@test/run
+bench:
+	@test/bench/run
+matrix:
+	@test/matrix
+
+else
 
 PG_CONFIG ?= pg_config
-PGXS := $(shell $(PG_CONFIG) --pgxs)
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifeq ($(wildcard $(PGXS)),)
+$(error $(PG_CONFIG) does not lead to PostgreSQL's server headers: install the \
+	postgresql-server-dev package, or give PG_CONFIG=/path/to/pg_config)
+endif
 include $(PGXS)
+
+# PGXS follows no #include: a changed header rebuilds everything.
+$(OBJS) $(OBJS:.o=.bc): $(c_headers) transactional_writer.control
+
+# pg_isolation_regress has an output directory of its own, and that of 15 looks for
+# expected files there and in the input directory only.
+installcheck: output_iso/expected
+output_iso/expected:
+	@mkdir -p output_iso
+	@ln -s ../expected $@
+
+# What the library exports must not collide with what other libraries do.
+lint: $(shlib)
+	@bad=$$(nm --dynamic --defined-only --extern-only $(shlib) | awk '{ print $$3 }' | \
+		grep -vE '^(tw_|psm_|pg_finfo_(tw|psm)_|Pg_magic_func$$|_PG_init$$|_(init|fini)$$)'); \
+	if [ -n "$$bad" ]; then echo "exported without the prefix tw_ or psm_:" $$bad >&2; exit 1; fi
+
+endif

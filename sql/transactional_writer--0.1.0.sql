@@ -225,3 +225,25 @@ LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run';
 COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
 'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+
+-- ---------- LANGUAGE psm ----------
+
+CREATE FUNCTION tw.psm_call_handler() RETURNS language_handler
+LANGUAGE C
+AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION tw.psm_call_handler() IS 'calls functions, procedures and triggers of LANGUAGE psm';
+
+CREATE FUNCTION tw.psm_inline_handler(internal) RETURNS void
+LANGUAGE C STRICT
+AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION tw.psm_inline_handler(internal) IS 'runs DO LANGUAGE psm';
+
+CREATE FUNCTION tw.psm_validator(oid) RETURNS void
+LANGUAGE C STRICT
+AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION tw.psm_validator(oid) IS 'checks a body in LANGUAGE psm when it is created';
+
+-- Trusted: a body can do what its SQL statements can do, with the caller's rights.
+CREATE TRUSTED LANGUAGE psm
+	HANDLER tw.psm_call_handler INLINE tw.psm_inline_handler VALIDATOR tw.psm_validator;
+COMMENT ON LANGUAGE psm IS 'SQL/PSM: BEGIN ATOMIC ... END blocks as functions, procedures, triggers and DO';

@@ -19,11 +19,30 @@
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
+/* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn __attribute__((noreturn))
+#endif
+
 /* 17: MyProc->lxid moved into MyProc->vxid */
 #if PG_VERSION_NUM >= 170000
 #define TW_MY_LXID (MyProc->vxid.lxid)
 #else
 #define TW_MY_LXID (MyProc->lxid)
+#endif
+
+/* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */
+#if PG_VERSION_NUM >= 170000
+#define tw_release_plan_refs(owner) ReleaseAllPlanCacheRefsInOwner(owner)
+#else
+#define tw_release_plan_refs(owner) ResourceOwnerReleaseAllPlanCacheRefs(owner)
+#endif
+
+/* 16: parseTypeString() takes an error context in place of missing_ok */
+#if PG_VERSION_NUM >= 160000
+#define tw_hard_errors NULL
+#else
+#define tw_hard_errors false
 #endif
 
 /* 18: index_beginscan takes a place to count in */
@@ -45,6 +64,20 @@
 #define TwUpdateIndexes bool
 #define TW_UPDATES_INDEX(how, index) (how)
 #define TW_UPDATES_ALL true
+#endif
+
+/* 18: RETURNING may name OLD and NEW, and became a node of its own */
+#if PG_VERSION_NUM >= 180000
+#define TW_HAS_RETURNING(stmt) ((stmt)->returningClause != NULL)
+#else
+#define TW_HAS_RETURNING(stmt) ((stmt)->returningList != NIL)
+#endif
+
+/* 17: MERGE has RETURNING */
+#if PG_VERSION_NUM >= 170000
+#define TW_MERGE_HAS_RETURNING(stmt) TW_HAS_RETURNING(stmt)
+#else
+#define TW_MERGE_HAS_RETURNING(stmt) false
 #endif
 
 /*

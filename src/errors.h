@@ -23,4 +23,8 @@
 #define ERRCODE_TW_STAGING_LOST				TW_SQLSTATE(9)	/* abortable */
 #define ERRCODE_TW_UNKNOWN_BATCH			TW_SQLSTATE(10) /* fatal */
 
+/* Of the SQL standard, but without a name in PostgreSQL */
+#define ERRCODE_RESIGNAL_WHEN_HANDLER_NOT_ACTIVE MAKE_SQLSTATE('0', 'K', '0', '0', '0')
+#define ERRCODE_INVALID_CONDITION_NUMBER MAKE_SQLSTATE('3', '5', '0', '0', '0')
+
 #endif							/* TW_ERRORS_H */

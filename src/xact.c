@@ -13,6 +13,7 @@
 #include "tw.h"
 
 #include "access/xact.h"
+#include "psm/psm.h"
 
 static void xact_callback(XactEvent event, void *arg);
 static void subxact_callback(SubXactEvent event, SubTransactionId subid,
@@ -40,11 +41,14 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			tw_open_clear();
+			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			/* a worker claims nothing */
+			break;
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PARALLEL_ABORT:
-			/* a worker claims nothing */
+			psm_xact_end(event == XACT_EVENT_PARALLEL_COMMIT);
 			break;
 	}
 }
@@ -57,9 +61,11 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			tw_open_subxact_end(true, subid, parent);
+			psm_subxact_end(subid, true);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			tw_open_subxact_end(false, subid, parent);
+			psm_subxact_end(subid, false);
 			break;
 		case SUBXACT_EVENT_START_SUB:
 		case SUBXACT_EVENT_PRE_COMMIT_SUB:

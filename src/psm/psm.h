@@ -19,10 +19,13 @@
 
 #include "access/tupdesc.h"
 #include "executor/spi.h"
+#include "lib/ilist.h"
 #include "nodes/params.h"
 #include "nodes/pg_list.h"
+#include "parser/parse_node.h"
 #include "parser/parser.h"
 #include "utils/jsonb.h"
+#include "utils/plancache.h"
 #include "utils/portal.h"
 
 typedef struct PsmScript PsmScript;
@@ -389,6 +392,7 @@ struct PsmScript
 	PsmCompound *body;
 	PsmVar	  **vars;			/* all variables, by number */
 	int			nvars;
+	int			nargs;			/* functions: the first variables are the arguments */
 	int			ncursors;
 	PsmHost    *hosts;
 	int			nhosts;
@@ -396,8 +400,15 @@ struct PsmScript
 	int			nstmts;
 	List	   *exprs;			/* every PsmExpr */
 
-	/* owned by cache.c and exec.c */
+	/* owned by cache.c */
 	int			in_use;			/* executions under way */
+	bool		stale;			/* no longer in the cache: freed when nobody uses it */
+	uint64		cache_key;
+	char	   *search_path;	/* that it was compiled under */
+	dlist_node	chain;			/* scripts with the same cache_key */
+	dlist_node	recent;			/* all cached scripts, last used first */
+
+	List	   *retired;		/* SPIPlanPtr: plans replaced while they may be running */
 	uint64		shape;			/* bumped when a row's columns change: plans made before are made again */
 };
 
@@ -409,6 +420,8 @@ typedef struct PsmToken
 	int			type;			/* see compat.h: PSM_TOK_IDENT, ... ; 0 at the end */
 	int			start;			/* byte offset in the script */
 	int			end;			/* offset just behind it */
+	int			line;			/* of start, from 1 */
+	int			column;			/* of start, from 1, in characters */
 	bool		quoted;			/* an identifier in double quotes: never a keyword */
 	char	   *text;			/* identifiers: folded or unquoted; strings: their value; else NULL */
 } PsmToken;
@@ -445,9 +458,296 @@ extern PsmScript *psm_parse(const char *source, MemoryContext parent, const char
  * parser).  Fills PsmSqlStmt.command and utility, and PsmExpr.spliced.
  */
 extern void psm_check(PsmScript *script);
+extern void psm_check_runnable(Node *stmt, const char *source, int offset);
+
+/*
+ * Byte offset in the script of an error position (geterrposition(): characters
+ * from 1, in expr->text); -1 when there is none.
+ */
+extern int	psm_expr_offset(const PsmExpr *expr, int cursorpos);
 
 /* In scan.c: errposition() for a byte offset of source; for use in ereport() */
 extern int	psm_errposition(const char *source, int offset);
 extern PsmPos psm_pos(const char *source, int offset);
+
+/* ---------- run time ---------- */
+
+/* The value of a variable, by PsmVar.number */
+typedef struct PsmValue
+{
+	Datum		value;			/* scalars */
+	bool		isnull;
+	bool		owned;			/* value is a palloc'd copy of ours */
+	bool		changed;		/* rows: assigned to since psm_row_set() */
+
+	/* rows: isnull tells whether the row as a whole is null */
+	int			nfields;
+	Datum	   *fields;
+	bool	   *nulls;
+	bool	   *owned_fields;
+} PsmValue;
+
+/* A parameter of the script, converted to a type that some place needed */
+typedef struct PsmHostDatum
+{
+	Oid			type;
+	Datum		value;
+	bool		isnull;
+	struct PsmHostDatum *next;
+} PsmHostDatum;
+
+/* What a statement did so far, by PsmStmt.number */
+typedef struct PsmCount
+{
+	int64		executions;
+	int64		rows;
+	bool		writes;			/* rows are rows written */
+	Oid			relation;		/* target of a utility statement; others are read from the plan */
+} PsmCount;
+
+/* A block with handlers that is being executed */
+typedef struct PsmFrame
+{
+	PsmCompound *block;
+	struct PsmFrame *outer;
+	bool		catches_errors; /* this frame or one further out, up to an atomic block */
+} PsmFrame;
+
+/* How a statement ended */
+typedef enum PsmResult
+{
+	PSM_NEXT,					/* go on behind it */
+	PSM_JUMP_LEAVE,				/* LEAVE PsmExec.jump, or an EXIT handler of it */
+	PSM_JUMP_ITERATE,			/* ITERATE PsmExec.jump */
+	PSM_JUMP_UNDO,				/* an UNDO handler of PsmExec.jump was chosen */
+	PSM_RETURNED
+} PsmResult;
+
+/*
+ * A subtransaction of the interpreter.  Blocks with error handlers run their
+ * statements in one that is renewed whenever it holds something to keep; an
+ * atomic block that may be undone alone has one more around all of it.
+ */
+typedef struct PsmSavepoint
+{
+	bool		open;
+	bool		used;			/* holds something that must stay: renew before the next statement */
+	int			level;			/* nest level of the subtransaction; 0: never opened */
+	MemoryContext oldcontext;
+	ResourceOwner oldowner;
+	ExprContext *oldecontext;
+} PsmSavepoint;
+
+/* What a handler handles */
+typedef struct PsmDiagnostics
+{
+	ErrorData  *error;			/* for warnings and NOT FOUND too */
+	int			line;
+	struct PsmDiagnostics *outer;	/* of the handler this one interrupts */
+} PsmDiagnostics;
+
+/* A literal that stands in a statement's text for a :name */
+typedef struct PsmSplice
+{
+	int			at;				/* offset in the text that was run */
+	int			grown;			/* how many bytes longer than the :name */
+} PsmSplice;
+
+struct PsmExec
+{
+	PsmScript  *script;
+	MemoryContext mcxt;			/* the values live here */
+	PsmExec    *outer;			/* the execution that this one interrupts, if any */
+
+	PsmValue   *values;
+	char	  **cursors;		/* names of open portals, by PsmCursor.number; NULL: closed */
+	PsmCount   *counts;
+
+	/* parameters of the script, by PsmScript.hosts */
+	JsonbValue **host_values;
+	PsmHostDatum **host_datums;
+
+	/* handed to PostgreSQL with every plan; parserSetupArg is the PsmExpr in use */
+	ParamListInfo params;
+	ExprContext *econtext;		/* NULL until needed: use psm_econtext() */
+	SPITupleTable *eval_tuples; /* hold values until psm_eval_cleanup() */
+	List	   *more_tuples;	/* likewise, when there are several */
+
+	/* where we are, for CONTEXT */
+	PsmStmt    *stmt;
+	PsmExpr    *expr;			/* being prepared or executed, or NULL */
+	char	   *run_text;		/* what is run in place of a spliced expr's text, or NULL */
+	PsmSplice  *splices;		/* as many as the expr has hosts */
+	Oid			run_relation;	/* the table of the last spliced statement */
+	ErrorContextCallback context;
+
+	/* handlers */
+	PsmFrame   *frames;
+	PsmSavepoint savepoint;
+	PsmDiagnostics *diagnostics;	/* of the innermost running handler; NULL outside */
+	PsmHandler *undo_handler;	/* PSM_JUMP_UNDO: to run when the block is undone */
+	PsmDiagnostics *undo_diagnostics;
+
+	PsmScope   *jump;
+	int64		row_count;		/* of the last SQL statement */
+
+	/* what RETURN does: a block makes JSON, a function its result */
+	void		(*do_return) (PsmExec *ex, PsmReturn *stmt);
+	void	   *return_arg;
+	Jsonb	   *result;			/* blocks */
+	bool		read_only;		/* functions that are not volatile */
+};
+
+/* What a parameter of a plan stands for; paramid - 1 is its index in PsmPlan.slots */
+typedef enum PsmSlotKind
+{
+	PSM_SLOT_VAR,				/* a scalar, or a row as a whole */
+	PSM_SLOT_FIELD,				/* a column of a row */
+	PSM_SLOT_HOST				/* one occurrence of a parameter of the script */
+} PsmSlotKind;
+
+typedef struct PsmSlot
+{
+	PsmSlotKind kind;
+	Oid			type;
+	PsmVar	   *var;
+	int			field;			/* from 0 */
+	int			host;
+} PsmSlot;
+
+/* A PsmExpr made ready; all of it lives in the script's context, the SPI plan beside it */
+typedef struct PsmPlan
+{
+	SPIPlanPtr	plan;			/* saved; NULL: to be made */
+	CachedPlanSource *source;	/* of plan */
+	uint64		shape;			/* PsmScript.shape when it was made */
+
+	/* filled by the parser hooks, anew at each analysis */
+	PsmSlot    *slots;
+	int			nslots;
+	int			maxslots;
+
+	/* an expression that needs no query; see expr.c */
+	Expr	   *simple;			/* NULL: it does need one */
+	bool		mutable;
+	Oid			type;
+	int32		typmod;
+	CachedPlan *cached;
+	LocalTransactionId cached_lxid; /* we hold a reference in this transaction */
+	ExprState  *state;
+	LocalTransactionId state_lxid;	/* state was made in this transaction */
+	bool		in_use;			/* being evaluated further out: do not touch */
+} PsmPlan;
+
+/* In evalstate.c: what evaluation keeps for a transaction */
+extern EState *psm_eval_estate(void);
+extern ResourceOwner psm_eval_owner(void);
+extern ExprContext *psm_econtext_push(void);
+extern void psm_econtext_pop(ExprContext *econtext);
+extern void psm_xact_end(bool committed);
+extern void psm_subxact_end(SubTransactionId subid, bool committed);
+
+/* In cast.c */
+extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
+					  Oid to_type, int32 to_typmod);
+
+/* In param.c: names and parameters in SQL */
+extern void psm_parser_setup(ParseState *pstate, void *arg);
+extern ParamListInfo psm_params_create(PsmExec *ex);
+extern void psm_hosts_bind(PsmExec *ex, Jsonb *params);
+extern bool psm_hosts_match(PsmScript *script, Jsonb *params);
+extern void psm_hosts_describe(PsmScript *script, Jsonb *params);
+extern char *psm_json_text(JsonbValue *value);
+extern Datum psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull);
+extern PsmExec *psm_params_parsing(PsmExec *ex);
+
+/* In value.c: variables */
+extern void psm_values_init(PsmExec *ex);
+extern void psm_types_resolve(PsmScript *script);
+extern bool psm_types_current(PsmScript *script);
+extern int	psm_row_field(const PsmVar *var, const char *name);
+extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);
+extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
+extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
+extern void psm_set_null(PsmExec *ex, PsmVar *var);
+extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
+					   int32 typmod);
+extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
+
+/* In expr.c: plans and evaluation */
+extern void psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options);
+extern Datum psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32 *typmod);
+extern bool psm_eval_bool(PsmExec *ex, PsmExpr *expr);
+extern char *psm_eval_text(PsmExec *ex, PsmExpr *expr);
+extern int	psm_execute(PsmExec *ex, PsmExpr *expr, bool must_return_tuples, uint64 tcount);
+extern void psm_execute_into(PsmExec *ex, PsmExpr *expr, DestReceiver *dest);
+extern Portal psm_open(PsmExec *ex, PsmExpr *expr, const char *name);
+extern Oid	psm_expr_relation(PsmExpr *expr);
+extern Oid	psm_utility_relation(const Node *stmt);
+extern void psm_eval_cleanup(PsmExec *ex);
+extern void psm_plan_free(PsmPlan *plan);
+extern ExprContext *psm_econtext(PsmExec *ex);
+
+/* In exec.c */
+extern PsmExec *psm_exec_create(PsmScript *script);
+extern void psm_exec_run(PsmExec *ex);
+extern bool psm_writes_rows(int spi_code);
+extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
+extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
+extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
+extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
+extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
+
+/* In condition.c */
+
+/* What psm_compile_error_callback is told: whose text is being compiled */
+typedef struct PsmSource
+{
+	const char *text;
+	const char *function;		/* "f(integer)", NULL for a block */
+} PsmSource;
+
+extern const char *psm_stmt_name(const PsmStmt *stmt);
+extern void psm_compile_error_callback(void *arg);
+extern void psm_exec_error_callback(void *arg);
+extern int	psm_error_line(void);
+extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
+extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
+
+/* In handle.c: conditions, their handlers and savepoints */
+extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
+extern void psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint);
+extern void psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint);
+extern void psm_savepoint_renew(PsmExec *ex);
+extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);
+extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
+extern PsmResult psm_completion(PsmExec *ex, ErrorData *condition);
+extern PsmResult psm_not_found(PsmExec *ex);
+extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler,
+								 PsmDiagnostics *diagnostics);
+
+/* In dynamic.c */
+extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
+
+/* In cache.c */
+extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
+extern void psm_script_use(PsmScript *script, MemoryContext mcxt);
+extern void psm_script_free(PsmScript *script);
+
+/* In function.c: functions, procedures and triggers in LANGUAGE psm */
+typedef struct PsmFunction PsmFunction;
+extern PsmFunction *psm_function_get(FunctionCallInfo fcinfo);
+extern void psm_function_validate(Oid funcid);
+extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
+
+/* In trigger.c */
+extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
+extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
+
+/* In atomic.c */
+extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome);
+extern void psm_constraints_check(bool keep);
+extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
+								 TwClaim *claim);
 
 #endif							/* TW_PSM_H */

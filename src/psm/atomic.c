@@ -1,0 +1,301 @@
+/*
+ * atomic.c
+ *		tw.atomic: a block in the caller's transaction, with or without a batch.
+ *
+ * The order of things: claim the batch, run the block, check deferred
+ * constraints, write the outcome.  An error anywhere is an ordinary error, so
+ * that the caller's transaction or savepoint takes claim and data with it.
+ */
+#include "psm/psm.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "nodes/makefuncs.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(tw_atomic);
+
+/* ---------- RETURN ---------- */
+
+/* to_jsonb() of a value of a type known only now */
+static Jsonb *
+value_to_jsonb(Datum value, Oid type)
+{
+	FmgrInfo	flinfo;
+	List	   *args = list_make1(makeNullConst(type, -1, InvalidOid));
+
+	fmgr_info(F_TO_JSONB, &flinfo);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, args, InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL), &flinfo);
+	return DatumGetJsonbP(FunctionCall1(&flinfo, value));
+}
+
+/* The rows of a query as a JSON array of objects */
+static Jsonb *
+rows_to_jsonb(SPITupleTable *tuples, uint64 n)
+{
+	JsonbParseState *state = NULL;
+	TupleDesc	tupdesc = BlessTupleDesc(tuples->tupdesc);
+	JsonbValue *array;
+
+	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		Jsonb	   *row = value_to_jsonb(heap_copy_tuple_as_datum(tuples->vals[i], tupdesc),
+										 RECORDOID);
+		JsonbValue	v;
+
+		v.type = jbvBinary;
+		v.val.binary.data = &row->root;
+		v.val.binary.len = VARSIZE(row) - VARHDRSZ;
+		pushJsonbValue(&state, WJB_ELEM, &v);
+	}
+	array = pushJsonbValue(&state, WJB_END_ARRAY, NULL);
+	return JsonbValueToJsonb(array);
+}
+
+/* RETURN in a block: its value becomes the result of the outcome, as JSON */
+static void
+return_json(PsmExec *ex, PsmReturn *stmt)
+{
+	Jsonb	   *result = NULL;
+	MemoryContext oldcontext;
+
+	if (stmt->query != NULL)
+	{
+		SPITupleTable *tuples;
+		uint64		n;
+
+		psm_execute(ex, stmt->query, true, 0);
+		tuples = SPI_tuptable;
+		n = SPI_processed;
+		oldcontext = MemoryContextSwitchTo(ex->mcxt);
+		result = rows_to_jsonb(tuples, n);
+		MemoryContextSwitchTo(oldcontext);
+		SPI_freetuptable(tuples);
+	}
+	else if (stmt->value != NULL)
+	{
+		bool		isnull;
+		Oid			type;
+		int32		typmod;
+		Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+
+		if (!isnull)
+		{
+			oldcontext = MemoryContextSwitchTo(ex->mcxt);
+			result = value_to_jsonb(value, type);
+			MemoryContextSwitchTo(oldcontext);
+		}
+	}
+	psm_eval_cleanup(ex);
+	ex->result = result;
+}
+
+/* ---------- running a block ---------- */
+
+/* A parameter that is missing is reported as an error of the text, at its place */
+static void
+bind_parameters(PsmExec *ex, Jsonb *params)
+{
+	PsmSource	place = {ex->script->source, NULL};
+	ErrorContextCallback context;
+
+	context.callback = psm_compile_error_callback;
+	context.arg = &place;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	psm_hosts_bind(ex, params);
+	error_context_stack = context.previous;
+}
+
+/*
+ * Compiles (or finds) a block and runs it; sets result, rows and operations of
+ * outcome, in the caller's memory.
+ */
+void
+psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext mcxt;
+	PsmScript  *script;
+	PsmExec    *ex;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	script = psm_cache_get(source, length, params);
+	mcxt = AllocSetContextCreate(CurrentMemoryContext, "psm execution", ALLOCSET_DEFAULT_SIZES);
+	psm_script_use(script, mcxt);
+	MemoryContextSwitchTo(mcxt);
+	ex = psm_exec_create(script);
+	ex->do_return = return_json;
+	bind_parameters(ex, params);
+
+	psm_exec_run(ex);
+
+	MemoryContextSwitchTo(caller);
+	outcome->operations = psm_exec_operations(ex, &outcome->rows);
+	outcome->has_rows = true;
+	outcome->result = NULL;
+	if (ex->result != NULL)
+	{
+		outcome->result = palloc(VARSIZE(ex->result));
+		memcpy(outcome->result, ex->result, VARSIZE(ex->result));
+	}
+	MemoryContextDelete(mcxt);
+	SPI_finish();
+}
+
+/*
+ * Checks all deferred constraints now, so that no success is reported that the
+ * commit would take back.  With keep, the transaction ends after this and they
+ * stay immediate; otherwise the check is made in a subtransaction that is
+ * rolled back, so that the caller's transaction goes on as deferred as it was.
+ */
+void
+psm_constraints_check(bool keep)
+{
+	ConstraintsSetStmt *stmt = makeNode(ConstraintsSetStmt);
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+
+	stmt->constraints = NIL;
+	stmt->deferred = false;
+	if (keep)
+	{
+		AfterTriggerSetState(stmt);
+		return;
+	}
+	BeginInternalSubTransaction(NULL);
+	AfterTriggerSetState(stmt);
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(oldcontext);
+	CurrentResourceOwner = oldowner;
+}
+
+/* ---------- tw.atomic ---------- */
+
+/* Runs a block, for a batch when job is given; false when that was committed before */
+static bool
+run_atomic(const char *source, int length, Jsonb *params, const TwClaim *claim, TwOutcome *outcome)
+{
+	if (claim->job != NULL && !tw_batch_claim(claim, outcome))
+		return false;
+	if (claim->job == NULL)
+		outcome->started_at = GetCurrentTimestamp();
+	psm_block_run(source, length, params, outcome);
+	psm_constraints_check(false);
+	outcome->attempts = 1;
+	outcome->status = TW_APPLIED;
+	if (claim->job != NULL)
+		tw_batch_finish(outcome);
+	else
+	{
+		outcome->finished_at = GetCurrentTimestamp();
+		outcome->xid = GetTopFullTransactionIdIfAny();
+	}
+	return true;
+}
+
+/* The same in a subtransaction that is rolled back */
+static void
+run_dry(const char *source, int length, Jsonb *params, const TwClaim *claim, TwOutcome *outcome)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(oldcontext);
+	PG_TRY();
+	{
+		if (run_atomic(source, length, params, claim, outcome))
+			outcome->status = TW_DRY_RUN;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcontext);
+		CurrentResourceOwner = oldowner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(oldcontext);
+	CurrentResourceOwner = oldowner;
+}
+
+/*
+ * Reads the arguments that tw.atomic and tw.run share: block, params, job,
+ * batch_id, epoch, version, in this order.
+ */
+char *
+psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params, TwClaim *claim)
+{
+	text	   *block;
+
+	memset(claim, 0, sizeof(TwClaim));
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("block cannot be null")));
+	block = PG_GETARG_TEXT_PP(0);
+	*length = VARSIZE_ANY_EXHDR(block);
+	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
+	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("params must be a JSON object"),
+				 errhint("Write them as {\"name\": value, ...}.")));
+	if (PG_ARGISNULL(2) != PG_ARGISNULL(3))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job and batch_id must be given together"),
+				 errdetail("%s is null.", PG_ARGISNULL(2) ? "job" : "batch_id")));
+	if (!PG_ARGISNULL(2))
+	{
+		claim->job = text_to_cstring(PG_GETARG_TEXT_PP(2));
+		claim->batch_id = text_to_cstring(PG_GETARG_TEXT_PP(3));
+	}
+	claim->has_epoch = !PG_ARGISNULL(4);
+	claim->epoch = claim->has_epoch ? PG_GETARG_INT64(4) : 0;
+	claim->has_version = !PG_ARGISNULL(5);
+	claim->version = claim->has_version ? PG_GETARG_INT64(5) : 0;
+	if (claim->job == NULL && (claim->has_epoch || claim->has_version))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s needs job and batch_id", claim->has_epoch ? "epoch" : "version")));
+	return text_to_cstring(block);
+}
+
+/*
+ * tw.atomic(block, params, job, batch_id, epoch, version, dry_run) RETURNS tw.outcome
+ */
+Datum
+tw_atomic(PG_FUNCTION_ARGS)
+{
+	TwOutcome	outcome = {0};
+	TwClaim		claim;
+	Jsonb	   *params;
+	int			length;
+	char	   *source = psm_block_arguments(fcinfo, &length, &params, &claim);
+	bool		dry_run = !PG_ARGISNULL(6) && PG_GETARG_BOOL(6);
+
+	if (claim.job != NULL)
+		claim.fingerprint = tw_history_fingerprint(source, params);
+	if (dry_run)
+		run_dry(source, length, params, &claim, &outcome);
+	else
+		run_atomic(source, length, params, &claim, &outcome);
+	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
+}

@@ -1,0 +1,156 @@
+/*
+ * cast.c
+ *		Conversion of a value to the type of the variable it is assigned to.
+ *
+ * A cast is what an assignment in PL/pgSQL would do: the assignment cast if
+ * there is one, otherwise through the types' text form.  Cast expressions are
+ * kept for the session (as PostgreSQL's CachedExpressions, which follow DDL),
+ * their compiled states for the transaction.
+ */
+#include "psm/psm.h"
+
+#include "executor/executor.h"
+#include "nodes/makefuncs.h"
+#include "parser/parse_coerce.h"
+#include "storage/proc.h"
+#include "utils/hsearch.h"
+#include "utils/lsyscache.h"
+#include "utils/plancache.h"
+#include "utils/typcache.h"
+
+typedef struct CastKey
+{
+	Oid			type;
+	Oid			to_type;
+	int32		typmod;
+	int32		to_typmod;
+} CastKey;
+
+typedef struct CastEntry
+{
+	CastKey		key;
+	CachedExpression *cached;	/* NULL: look it up; not valid: again */
+	bool		relabel;		/* the value is right as it is */
+	ExprState  *state;			/* valid when lxid is this transaction's */
+	LocalTransactionId lxid;
+	bool		in_use;
+} CastEntry;
+
+static HTAB *casts = NULL;
+
+/* The expression that makes to_type of a CaseTestExpr of type */
+static Node *
+cast_expression(const CastKey *key, CaseTestExpr *placeholder)
+{
+	Node	   *expr = NULL;
+
+	/* coerce_to_target_type() does not know these two as anything but constants and rows */
+	if (key->type != UNKNOWNOID && key->type != RECORDOID)
+		expr = coerce_to_target_type(NULL, (Node *) placeholder, key->type,
+									 key->to_type, key->to_typmod,
+									 COERCION_PLPGSQL, COERCE_IMPLICIT_CAST, -1);
+	if (expr == NULL)
+	{
+		CoerceViaIO *io = makeNode(CoerceViaIO);
+
+		io->arg = (Expr *) placeholder;
+		io->resulttype = key->to_type;
+		io->resultcollid = InvalidOid;
+		io->coerceformat = COERCE_IMPLICIT_CAST;
+		io->location = -1;
+		expr = (Node *) io;
+		if (key->to_typmod != -1)
+			expr = coerce_to_target_type(NULL, expr, key->to_type, key->to_type, key->to_typmod,
+										 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
+	}
+	return expr;
+}
+
+static CastEntry *
+cast_lookup(ExprContext *econtext, Oid type, int32 typmod, Oid to_type, int32 to_typmod)
+{
+	CastKey		key = {type, to_type, typmod, to_typmod};
+	CastEntry  *entry;
+	bool		found;
+
+	if (casts == NULL)
+	{
+		HASHCTL		ctl = {0};
+
+		ctl.keysize = sizeof(CastKey);
+		ctl.entrysize = sizeof(CastEntry);
+		casts = hash_create("psm casts", 32, &ctl, HASH_ELEM | HASH_BLOBS);
+	}
+	entry = hash_search(casts, &key, HASH_ENTER, &found);
+	if (!found)
+	{
+		entry->cached = NULL;
+		entry->state = NULL;
+		entry->lxid = InvalidLocalTransactionId;
+		entry->in_use = false;
+	}
+	if (entry->cached == NULL || !entry->cached->is_valid)
+	{
+		MemoryContext oldcontext;
+		CaseTestExpr *placeholder;
+		CachedExpression *old = entry->cached;
+
+		entry->cached = NULL;
+		entry->lxid = InvalidLocalTransactionId;
+		if (old != NULL)
+			FreeCachedExpression(old);
+
+		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		placeholder = makeNode(CaseTestExpr);
+		placeholder->typeId = type;
+		placeholder->typeMod = typmod;
+		placeholder->collation = get_typcollation(type);
+		entry->cached = GetCachedExpression(cast_expression(&key, placeholder));
+		MemoryContextSwitchTo(oldcontext);
+
+		entry->relabel = IsA(entry->cached->expr, CaseTestExpr) ||
+			(IsA(entry->cached->expr, RelabelType) &&
+			 IsA(((RelabelType *) entry->cached->expr)->arg, CaseTestExpr));
+	}
+	if (!entry->relabel && (entry->lxid != TW_MY_LXID || entry->in_use))
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(psm_eval_estate()->es_query_cxt);
+
+		entry->state = ExecInitExpr((Expr *) entry->cached->expr, NULL);
+		entry->in_use = false;
+		entry->lxid = TW_MY_LXID;
+		MemoryContextSwitchTo(oldcontext);
+	}
+	return entry;
+}
+
+/*
+ * Converts value from one type to another.  The result may be the value
+ * itself; otherwise it lives in econtext's per-tuple memory.  Errors are those
+ * of the types' own conversion.
+ */
+Datum
+psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
+		 Oid to_type, int32 to_typmod)
+{
+	CastEntry  *entry;
+	MemoryContext oldcontext;
+
+	if (type == to_type && (to_typmod == -1 || typmod == to_typmod))
+		return value;
+	if (*isnull && get_typtype(to_type) != TYPTYPE_DOMAIN)
+		return (Datum) 0;
+
+	entry = cast_lookup(econtext, type, typmod, to_type, to_typmod);
+	if (entry->relabel)
+		return value;
+
+	oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+	econtext->caseValue_datum = value;
+	econtext->caseValue_isNull = *isnull;
+	entry->in_use = true;
+	value = ExecEvalExpr(entry->state, econtext, isnull);
+	entry->in_use = false;
+	MemoryContextSwitchTo(oldcontext);
+	return value;
+}

@@ -1,0 +1,704 @@
+/*
+ * exec.c
+ *		The interpreter: walks the tree of a block.
+ *
+ * Each statement returns how it ended (PsmResult); jumps travel outwards as
+ * such results until the block or loop they name takes them.  Errors are
+ * PostgreSQL's own; handle.c catches them where a handler is declared.
+ *
+ * The caller has connected to SPI and owns the transaction.
+ */
+#include "psm/psm.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+
+/* Rows that a FOR loop fetches at once: few at first, since it may stop early */
+#define FOR_FIRST_BATCH 10
+#define FOR_BATCH 100
+
+/* ---------- statements ---------- */
+
+static PsmResult
+exec_set(PsmExec *ex, PsmSet *stmt)
+{
+	bool		isnull;
+	Oid			type;
+	int32		typmod;
+	Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+
+	psm_assign(ex, &stmt->target, value, isnull, type, typmod);
+	psm_eval_cleanup(ex);
+	return PSM_NEXT;
+}
+
+static void
+set_targets_null(PsmExec *ex, List *targets)
+{
+	ListCell   *lc;
+
+	foreach(lc, targets)
+		psm_assign(ex, lfirst(lc), (Datum) 0, true, UNKNOWNOID, -1);
+}
+
+/* SET (a, b) = (query): no row sets all to null, more than one is an error */
+static PsmResult
+exec_set_row(PsmExec *ex, PsmSetRow *stmt)
+{
+	int			n = list_length(stmt->targets);
+
+	if (stmt->query != NULL)
+	{
+		SPITupleTable *tuples;
+
+		psm_execute(ex, stmt->query, true, 2);
+		tuples = SPI_tuptable;
+		if (SPI_processed > 1)
+			ereport(ERROR,
+					(errcode(ERRCODE_CARDINALITY_VIOLATION),
+					 errmsg("more than one row returned to be assigned")));
+		if (SPI_processed == 1)
+			psm_assign_tuple(ex, stmt->targets, tuples->vals[0], tuples->tupdesc);
+		else
+			set_targets_null(ex, stmt->targets);
+		SPI_freetuptable(tuples);
+	}
+	else
+	{
+		Datum	   *values = palloc(n * sizeof(Datum));
+		bool	   *nulls = palloc(n * sizeof(bool));
+		Oid		   *types = palloc(n * sizeof(Oid));
+		int32	   *typmods = palloc(n * sizeof(int32));
+
+		for (int i = 0; i < n; i++)
+			values[i] = psm_eval(ex, list_nth(stmt->values, i), &nulls[i], &types[i], &typmods[i]);
+
+		/* an assignment may free what a variable held, and a later value may be just that */
+		for (int i = 0; i < n; i++)
+		{
+			int16		typlen;
+			bool		typbyval;
+
+			get_typlenbyval(types[i], &typlen, &typbyval);
+			if (!nulls[i] && !typbyval)
+			{
+				MemoryContext oldcontext =
+					MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+
+				values[i] = datumCopy(values[i], typbyval, typlen);
+				MemoryContextSwitchTo(oldcontext);
+			}
+		}
+		for (int i = 0; i < n; i++)
+			psm_assign(ex, list_nth(stmt->targets, i), values[i], nulls[i], types[i], typmods[i]);
+		pfree(values);
+		pfree(nulls);
+		pfree(types);
+		pfree(typmods);
+	}
+	psm_eval_cleanup(ex);
+	return PSM_NEXT;
+}
+
+/* Assigns the row of SELECT ... INTO, FETCH and the like; no row leaves the targets as they are */
+void
+psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
+{
+	if (tuples == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("INTO used with a statement that returns no rows")));
+	if (n > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("query returned more than one row"),
+				 errhint("INTO takes one row: make the condition unique, or use a FOR loop.")));
+	if (n == 1)
+		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
+}
+
+/* Does a statement of this SPI code write rows? */
+bool
+psm_writes_rows(int spi_code)
+{
+	switch (spi_code)
+	{
+		case SPI_OK_INSERT:
+		case SPI_OK_UPDATE:
+		case SPI_OK_DELETE:
+		case SPI_OK_MERGE:
+		case SPI_OK_INSERT_RETURNING:
+		case SPI_OK_UPDATE_RETURNING:
+		case SPI_OK_DELETE_RETURNING:
+#ifdef SPI_OK_MERGE_RETURNING
+		case SPI_OK_MERGE_RETURNING:
+#endif
+			return true;
+		default:
+			return false;
+	}
+}
+
+static PsmResult
+exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
+{
+	PsmCount   *count = &ex->counts[stmt->stmt.number];
+	int			rc;
+	uint64		n;
+	SPITupleTable *tuples;
+
+	/* one row more than INTO wants, so that too many are noticed */
+	rc = psm_execute(ex, stmt->sql, stmt->into != NIL,
+					 stmt->into != NIL && !stmt->utility && strcmp(stmt->command, "SELECT") == 0
+					 ? 2 : 0);
+	n = SPI_processed;
+	tuples = SPI_tuptable;
+
+	count->executions++;
+	count->rows += n;
+	count->writes |= psm_writes_rows(rc) || (stmt->utility && strcmp(stmt->command, "COPY") == 0);
+	ex->row_count = n;
+	if (stmt->utility)
+	{
+		ex->savepoint.used = true;
+		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
+	}
+
+	if (stmt->into != NIL)
+		psm_assign_into(ex, stmt->into, tuples, n);
+	if (tuples != NULL)
+		SPI_freetuptable(tuples);
+	psm_eval_cleanup(ex);
+
+	if (n == 0 && (psm_writes_rows(rc) || stmt->into != NIL))
+		return psm_not_found(ex);
+	return PSM_NEXT;
+}
+
+static PsmResult
+exec_if(PsmExec *ex, PsmIf *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->branches)
+	{
+		PsmBranch  *branch = lfirst(lc);
+
+		if (psm_eval_bool(ex, branch->when))
+			return psm_exec_stmts(ex, branch->body);
+	}
+	return psm_exec_stmts(ex, stmt->otherwise);
+}
+
+/* The operand's type is known when it was evaluated; the WHENs are planned for it */
+static void
+set_case_operand(PsmExec *ex, PsmCase *stmt)
+{
+	PsmVar	   *var = stmt->operand_var;
+	PsmTarget	target = {var, NULL, stmt->stmt.pos};
+	bool		isnull;
+	Oid			type;
+	int32		typmod;
+	Datum		value = psm_eval(ex, stmt->operand, &isnull, &type, &typmod);
+
+	if (var->type != type)
+	{
+		var->type = type;
+		var->typmod = -1;
+		var->collation = get_typcollation(type);
+		get_typlenbyval(type, &var->typlen, &var->typbyval);
+		ex->script->shape++;
+	}
+	psm_assign(ex, &target, value, isnull, type, typmod);
+	psm_eval_cleanup(ex);
+}
+
+static PsmResult
+exec_case(PsmExec *ex, PsmCase *stmt)
+{
+	ListCell   *lc;
+
+	if (stmt->operand != NULL)
+		set_case_operand(ex, stmt);
+	foreach(lc, stmt->branches)
+	{
+		PsmBranch  *branch = lfirst(lc);
+
+		if (psm_eval_bool(ex, branch->when))
+			return psm_exec_stmts(ex, branch->body);
+	}
+	if (!stmt->has_else)
+		ereport(ERROR,
+				(errcode(ERRCODE_CASE_NOT_FOUND),
+				 errmsg("no WHEN of the CASE statement matched"),
+				 errhint("Add an ELSE branch.")));
+	return psm_exec_stmts(ex, stmt->otherwise);
+}
+
+/* What a loop does with the way its body ended; true: leave the loop with *result */
+static bool
+loop_ends(PsmExec *ex, PsmScope *scope, PsmResult *result)
+{
+	if (*result == PSM_NEXT)
+		return false;
+	if (ex->jump == scope && *result == PSM_JUMP_ITERATE)
+	{
+		*result = PSM_NEXT;
+		return false;
+	}
+	if (ex->jump == scope && *result == PSM_JUMP_LEAVE)
+		*result = PSM_NEXT;
+	return true;
+}
+
+static PsmResult
+exec_loop(PsmExec *ex, PsmLoop *stmt)
+{
+	PsmResult	result;
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		ex->stmt = &stmt->stmt;
+		if (stmt->stmt.kind == PSM_WHILE)
+		{
+			/* what the body did must survive a condition that fails */
+			if (ex->frames != NULL && ex->frames->catches_errors)
+				psm_savepoint_renew(ex);
+			if (!psm_eval_bool(ex, stmt->condition))
+				return PSM_NEXT;
+		}
+		result = psm_exec_stmts(ex, stmt->body);
+		if (loop_ends(ex, stmt->scope, &result))
+			return result;
+		if (stmt->stmt.kind == PSM_REPEAT)
+		{
+			ex->stmt = &stmt->stmt;
+			if (ex->frames != NULL && ex->frames->catches_errors)
+				psm_savepoint_renew(ex);
+			if (psm_eval_bool(ex, stmt->condition))
+				return PSM_NEXT;
+		}
+	}
+}
+
+/* ---------- FOR and cursors ---------- */
+
+static PsmResult
+for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
+{
+	PsmResult	result = PSM_NEXT;
+	bool		ends = false;
+
+	while (!ends)
+	{
+		SPITupleTable *tuples;
+		uint64		n;
+
+		ex->stmt = &stmt->stmt;
+		if (ex->frames != NULL && ex->frames->catches_errors)
+			psm_savepoint_renew(ex);
+		SPI_cursor_fetch(portal, true, batch);
+		tuples = SPI_tuptable;
+		n = SPI_processed;
+		ex->savepoint.used = true;	/* it holds the batch */
+
+		for (uint64 i = 0; i < n && !ends; i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			psm_row_set(ex, stmt->row, tuples->vals[i], tuples->tupdesc);
+			result = psm_exec_stmts(ex, stmt->body);
+			ends = loop_ends(ex, stmt->scope, &result);
+		}
+		if (n < (uint64) batch)
+			ends = true;
+		if (batch > 1)
+			batch = FOR_BATCH;
+		psm_row_set(ex, stmt->row, NULL, NULL);
+		SPI_freetuptable(tuples);
+	}
+	return result;
+}
+
+static PsmResult
+exec_for(PsmExec *ex, PsmFor *stmt)
+{
+	Portal		portal = psm_open(ex, stmt->query, stmt->cursor_name);
+	PsmResult	result;
+
+	if (portal->tupDesc == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("FOR needs a query that returns rows")));
+	ex->savepoint.used = true;	/* it holds the portal */
+	ex->counts[stmt->stmt.number].executions++;
+	psm_eval_cleanup(ex);
+	psm_row_describe(ex, stmt->row, portal->tupDesc);
+
+	/* the body must not close it; WHERE CURRENT OF needs it to stand on the row at hand */
+	PinPortal(portal);
+	result = for_rows(ex, stmt, portal, stmt->cursor_name ? 1 : FOR_FIRST_BATCH);
+	UnpinPortal(portal);
+	SPI_cursor_close(portal);
+	return result;
+}
+
+static Portal
+cursor_portal(PsmExec *ex, PsmCursor *cursor)
+{
+	const char *name = ex->cursors[cursor->number];
+	Portal		portal = name ? SPI_cursor_find(name) : NULL;
+
+	if (portal == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_CURSOR_STATE),
+				 errmsg("cursor \"%s\" is not open", cursor->name)));
+	return portal;
+}
+
+static PsmResult
+exec_open(PsmExec *ex, PsmCursorStmt *stmt)
+{
+	PsmCursor  *cursor = stmt->cursor;
+	const char *name = ex->cursors[cursor->number];
+	Portal		portal;
+
+	if (name != NULL && SPI_cursor_find(name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_CURSOR_STATE),
+				 errmsg("cursor \"%s\" is already open", cursor->name)));
+
+	/* by its own name if that is free, so that WHERE CURRENT OF finds it */
+	portal = psm_open(ex, cursor->query, SPI_cursor_find(cursor->name) ? NULL : cursor->name);
+	ex->savepoint.used = true;
+	ex->cursors[cursor->number] = MemoryContextStrdup(ex->mcxt, portal->name);
+	psm_eval_cleanup(ex);
+	return PSM_NEXT;
+}
+
+static PsmResult
+exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
+{
+	Portal		portal = cursor_portal(ex, stmt->cursor);
+	SPITupleTable *tuples;
+	uint64		n;
+
+	SPI_cursor_fetch(portal, true, 1);
+	tuples = SPI_tuptable;
+	n = SPI_processed;
+	ex->row_count = n;
+	ex->savepoint.used = true;
+	if (n > 0)
+		psm_assign_into(ex, stmt->into, tuples, n);
+	SPI_freetuptable(tuples);
+	psm_eval_cleanup(ex);
+	return n == 0 ? psm_not_found(ex) : PSM_NEXT;
+}
+
+static PsmResult
+exec_close(PsmExec *ex, PsmCursorStmt *stmt)
+{
+	SPI_cursor_close(cursor_portal(ex, stmt->cursor));
+	ex->cursors[stmt->cursor->number] = NULL;
+	return PSM_NEXT;
+}
+
+static void
+close_cursors(PsmExec *ex, PsmScope *scope)
+{
+	ListCell   *lc;
+
+	foreach(lc, scope->cursors)
+	{
+		PsmCursor  *cursor = lfirst(lc);
+		const char *name = ex->cursors[cursor->number];
+		Portal		portal = name ? SPI_cursor_find(name) : NULL;
+
+		if (portal != NULL)
+			SPI_cursor_close(portal);
+		ex->cursors[cursor->number] = NULL;
+	}
+}
+
+/* ---------- blocks ---------- */
+
+/* Declarations are evaluated at each entry, outside the block's own handlers */
+static void
+enter_scope(PsmExec *ex, PsmCompound *block)
+{
+	ListCell   *lc;
+
+	foreach(lc, block->vars)
+	{
+		PsmVar	   *var = lfirst(lc);
+
+		if (var->init == NULL)
+			psm_set_null(ex, var);
+		else
+		{
+			PsmTarget	target = {var, NULL, var->pos};
+			bool		isnull;
+			Oid			type;
+			int32		typmod;
+			Datum		value = psm_eval(ex, var->init, &isnull, &type, &typmod);
+
+			psm_assign(ex, &target, value, isnull, type, typmod);
+		}
+		psm_eval_cleanup(ex);
+	}
+}
+
+/* The body of a block, with its handlers active */
+static PsmResult
+exec_body(PsmExec *ex, PsmCompound *block)
+{
+	PsmFrame	frame = {block, ex->frames, false};
+	bool		atomic = block->atomic || block == ex->script->body;
+	bool		own_savepoint = !ex->savepoint.open;
+	PsmResult	result;
+
+	if (block->handlers == NIL && (!atomic || ex->frames == NULL))
+		return psm_exec_stmts(ex, block->body);
+
+	frame.catches_errors = block->catches_errors ||
+		(!atomic && ex->frames != NULL && ex->frames->catches_errors);
+	ex->frames = &frame;
+	result = psm_exec_stmts(ex, block->body);
+	ex->frames = frame.outer;
+	if (own_savepoint)
+		psm_savepoint_release(ex, &ex->savepoint);
+	return result;
+}
+
+static bool
+has_undo(PsmCompound *block)
+{
+	ListCell   *lc;
+
+	foreach(lc, block->handlers)
+	{
+		if (((PsmHandler *) lfirst(lc))->kind == PSM_UNDO)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * An atomic block that can fail alone, because a handler further out may go on
+ * behind it or because it has an UNDO handler, has a savepoint around all of it.
+ */
+static PsmResult
+exec_undoable(PsmExec *ex, PsmCompound *block)
+{
+	PsmSavepoint outer = ex->savepoint;
+	PsmFrame   *frames = ex->frames;
+	PsmSavepoint own;
+	volatile PsmResult result = PSM_NEXT;
+
+	psm_savepoint_begin(ex, &own);
+	memset(&ex->savepoint, 0, sizeof(PsmSavepoint));
+	PG_TRY();
+	{
+		result = exec_body(ex, block);
+	}
+	PG_CATCH();
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+		ErrorData  *error = CopyErrorData();
+
+		FlushErrorState();
+		MemoryContextSwitchTo(oldcontext);
+		psm_savepoint_rollback(ex, &own);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+
+	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
+	{
+		PsmFrame	frame = {block, frames, false};
+
+		psm_savepoint_rollback(ex, &own);
+		ex->savepoint = outer;
+		ex->frames = frames;
+		result = psm_handler_run(ex, &frame, ex->undo_handler, ex->undo_diagnostics);
+		return result;
+	}
+	own.used = ex->savepoint.used;
+	psm_savepoint_release(ex, &own);
+	ex->savepoint = outer;
+	ex->savepoint.used = true;
+	return result;
+}
+
+static PsmResult
+exec_compound(PsmExec *ex, PsmCompound *block)
+{
+	PsmResult	result;
+
+	enter_scope(ex, block);
+	if (has_undo(block) || (block->atomic && block != ex->script->body &&
+							ex->frames != NULL && ex->frames->catches_errors))
+		result = exec_undoable(ex, block);
+	else
+		result = exec_body(ex, block);
+	close_cursors(ex, block->scope);
+
+	if (result == PSM_JUMP_LEAVE && ex->jump == block->scope)
+		return PSM_NEXT;
+	return result;
+}
+
+/* ---------- dispatch ---------- */
+
+/* Runs one statement, errors going straight outwards */
+PsmResult
+psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
+{
+	switch (stmt->kind)
+	{
+		case PSM_COMPOUND:
+			return exec_compound(ex, (PsmCompound *) stmt);
+		case PSM_SET:
+			return exec_set(ex, (PsmSet *) stmt);
+		case PSM_SET_ROW:
+			return exec_set_row(ex, (PsmSetRow *) stmt);
+		case PSM_SQL:
+			return exec_sql(ex, (PsmSqlStmt *) stmt);
+		case PSM_IF:
+			return exec_if(ex, (PsmIf *) stmt);
+		case PSM_CASE:
+			return exec_case(ex, (PsmCase *) stmt);
+		case PSM_LOOP:
+		case PSM_WHILE:
+		case PSM_REPEAT:
+			return exec_loop(ex, (PsmLoop *) stmt);
+		case PSM_FOR:
+			return exec_for(ex, (PsmFor *) stmt);
+		case PSM_LEAVE:
+			ex->jump = ((PsmJump *) stmt)->target;
+			return PSM_JUMP_LEAVE;
+		case PSM_ITERATE:
+			ex->jump = ((PsmJump *) stmt)->target;
+			return PSM_JUMP_ITERATE;
+		case PSM_OPEN:
+			return exec_open(ex, (PsmCursorStmt *) stmt);
+		case PSM_FETCH:
+			return exec_fetch(ex, (PsmCursorStmt *) stmt);
+		case PSM_CLOSE:
+			return exec_close(ex, (PsmCursorStmt *) stmt);
+		case PSM_SIGNAL:
+		case PSM_RESIGNAL:
+			return psm_signal(ex, (PsmSignal *) stmt);
+		case PSM_GET_DIAGNOSTICS:
+			psm_get_diagnostics(ex, (PsmGetDiagnostics *) stmt);
+			return PSM_NEXT;
+		case PSM_EXECUTE:
+			return psm_exec_immediate(ex, (PsmExecute *) stmt);
+		case PSM_RETURN:
+			ex->do_return(ex, (PsmReturn *) stmt);
+			return PSM_RETURNED;
+	}
+	elog(ERROR, "unrecognized statement kind: %d", (int) stmt->kind);
+	return PSM_NEXT;
+}
+
+PsmResult
+psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
+{
+	CHECK_FOR_INTERRUPTS();
+	ex->stmt = stmt;
+	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
+		return psm_exec_protected(ex, stmt);
+	return psm_exec_plain(ex, stmt);
+}
+
+PsmResult
+psm_exec_stmts(PsmExec *ex, List *stmts)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmts)
+	{
+		PsmResult	result = psm_exec_stmt(ex, lfirst(lc));
+
+		if (unlikely(result != PSM_NEXT))
+			return result;
+	}
+	return PSM_NEXT;
+}
+
+/* ---------- an execution ---------- */
+
+/* Makes an execution of a script in the current memory context, which must outlive it */
+PsmExec *
+psm_exec_create(PsmScript *script)
+{
+	PsmExec    *ex = palloc0(sizeof(PsmExec));
+
+	ex->script = script;
+	ex->mcxt = CurrentMemoryContext;
+	ex->counts = palloc0(script->nstmts * sizeof(PsmCount));
+	ex->cursors = palloc0(script->ncursors * sizeof(char *));
+	ex->params = psm_params_create(ex);
+	psm_values_init(ex);
+	return ex;
+}
+
+/*
+ * Runs the script to its end.  in_use of the script is the caller's to hold.
+ */
+void
+psm_exec_run(PsmExec *ex)
+{
+	ErrorContextCallback context;
+
+	check_stack_depth();
+	context.callback = psm_exec_error_callback;
+	context.arg = ex;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+
+	psm_exec_stmt(ex, &ex->script->body->stmt);
+
+	error_context_stack = context.previous;
+	if (ex->econtext != NULL)
+		psm_econtext_pop(ex->econtext);
+	ex->econtext = NULL;
+}
+
+/* What each SQL statement that ran did, for the ledger; *rows: how many rows were written */
+Jsonb *
+psm_exec_operations(PsmExec *ex, int64 *rows)
+{
+	PsmScript  *script = ex->script;
+	TwOperation *ops = palloc(Max(script->nstmts, 1) * sizeof(TwOperation));
+	int			n = 0;
+
+	*rows = 0;
+	for (int i = 0; i < script->nstmts; i++)
+	{
+		PsmStmt    *stmt = script->stmts[i];
+		PsmCount   *count = &ex->counts[i];
+
+		if (count->writes)
+			*rows += count->rows;
+		if (count->executions == 0 || (stmt->kind != PSM_SQL && stmt->kind != PSM_EXECUTE))
+			continue;
+		ops[n].line = stmt->pos.line;
+		ops[n].command = psm_stmt_name(stmt);
+		ops[n].relation = count->relation;
+		if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
+			ops[n].relation = psm_expr_relation(((PsmSqlStmt *) stmt)->sql);
+		ops[n].rows = count->rows;
+		ops[n].executions = count->executions;
+		n++;
+	}
+	return tw_history ? tw_history_operations(ops, n) : NULL;
+}

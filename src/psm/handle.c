@@ -1,0 +1,310 @@
+/*
+ * handle.c
+ *		Handlers: choosing one, undoing what failed, running it.
+ *
+ * A statement that fails under error handlers is undone alone: what earlier
+ * statements of the block did stays.  So such statements run in a
+ * subtransaction.  One is not begun for each: the open one is used on as long
+ * as nothing in it has to be kept, which is known by its having no transaction
+ * id, and is released and begun anew only after a statement that wrote.  Its
+ * nest level is the same for all statements of an execution's outermost
+ * protected block, so that catching an error at any depth means: roll back
+ * down to that level.
+ *
+ * An atomic block inside fails as a whole: it has a savepoint of its own, and
+ * handlers further out see it as one failed statement.
+ *
+ * Errors of class 40, cancels (57014) and TW001, TW004 pass through every
+ * handler: only the caller can do something about them.
+ */
+#include "psm/psm.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+
+/* ---------- savepoints ---------- */
+
+void
+psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	savepoint->oldcontext = CurrentMemoryContext;
+	savepoint->oldowner = CurrentResourceOwner;
+	savepoint->oldecontext = ex->econtext;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(savepoint->oldcontext);
+	savepoint->level = GetCurrentTransactionNestLevel();
+	savepoint->open = true;
+	savepoint->used = false;
+
+	/* what is evaluated in here must be forgotten with it */
+	ex->econtext = NULL;
+}
+
+static void
+savepoint_closed(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	MemoryContextSwitchTo(savepoint->oldcontext);
+	CurrentResourceOwner = savepoint->oldowner;
+	ex->econtext = savepoint->oldecontext;
+	savepoint->open = false;
+	savepoint->used = false;
+}
+
+void
+psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	if (!savepoint->open)
+		return;
+	ReleaseCurrentSubTransaction();
+	savepoint_closed(ex, savepoint);
+}
+
+/* Undoes everything since the savepoint, with all subtransactions left open inside */
+void
+psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	if (!savepoint->open)
+		return;
+	while (GetCurrentTransactionNestLevel() >= savepoint->level)
+		RollbackAndReleaseCurrentSubTransaction();
+	savepoint_closed(ex, savepoint);
+}
+
+/* Makes the savepoint of a protected statement ready: open, and with nothing in it to keep */
+void
+psm_savepoint_renew(PsmExec *ex)
+{
+	PsmSavepoint *savepoint = &ex->savepoint;
+
+	if (savepoint->open && (savepoint->used ||
+							TransactionIdIsValid(GetCurrentTransactionIdIfAny())))
+		psm_savepoint_release(ex, savepoint);
+	if (!savepoint->open)
+		psm_savepoint_begin(ex, savepoint);
+}
+
+/* ---------- choosing ---------- */
+
+static bool
+passes_every_handler(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		sqlstate == ERRCODE_QUERY_CANCELED ||
+		sqlstate == ERRCODE_TW_PRODUCER_FENCED ||
+		sqlstate == ERRCODE_TW_TRANSACTION_TIMED_OUT;
+}
+
+/* 2: made for this very state, 1: for its kind, 0: not for it */
+static int
+handler_fits(const PsmHandler *handler, int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+	ListCell   *lc;
+	int			best = 0;
+
+	foreach(lc, handler->states)
+	{
+		PsmHandledState *state = lfirst(lc);
+
+		switch (state->kind)
+		{
+			case PSM_ON_SQLSTATE:
+				if (state->sqlstate == sqlstate)
+					return 2;
+				break;
+			case PSM_ON_NOT_FOUND:
+				if (category == ERRCODE_NO_DATA)
+					best = 1;
+				break;
+			case PSM_ON_SQLWARNING:
+				if (category == ERRCODE_WARNING)
+					best = 1;
+				break;
+			case PSM_ON_SQLEXCEPTION:
+				if (category != ERRCODE_WARNING && category != ERRCODE_NO_DATA &&
+					category != ERRCODE_SUCCESSFUL_COMPLETION)
+					best = 1;
+				break;
+		}
+	}
+	return best;
+}
+
+/*
+ * The handler for a state: innermost block first, then the most specific.
+ * A failed statement looks no further out than its innermost atomic block.
+ */
+static PsmHandler *
+handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
+{
+	for (PsmFrame *frame = ex->frames; frame != NULL; frame = frame->outer)
+	{
+		PsmHandler *best = NULL;
+		int			best_fit = 0;
+		ListCell   *lc;
+
+		foreach(lc, frame->block->handlers)
+		{
+			int			fit = handler_fits(lfirst(lc), sqlstate);
+
+			if (fit > best_fit)
+			{
+				best = lfirst(lc);
+				best_fit = fit;
+			}
+		}
+		*found = frame;
+		if (best != NULL)
+			return best;
+		if (failed && frame->block->atomic)
+			break;
+	}
+	return NULL;
+}
+
+/* ---------- running ---------- */
+
+static PsmDiagnostics *
+diagnostics_make(PsmExec *ex, ErrorData *error)
+{
+	PsmDiagnostics *diagnostics = MemoryContextAlloc(ex->mcxt, sizeof(PsmDiagnostics));
+
+	diagnostics->error = error;
+	diagnostics->line = ex->stmt->pos.line; /* the innermost statement that was running */
+	diagnostics->outer = NULL;
+	return diagnostics;
+}
+
+/*
+ * Runs a handler's action, in which neither it nor its siblings are active,
+ * and says how the statement that raised the condition ends.
+ */
+PsmResult
+psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostics *diagnostics)
+{
+	PsmFrame   *frames = ex->frames;
+	PsmResult	result;
+
+	ex->frames = frame->outer;
+	diagnostics->outer = ex->diagnostics;
+	ex->diagnostics = diagnostics;
+	result = psm_exec_stmt(ex, handler->action);
+	ex->diagnostics = diagnostics->outer;
+	ex->frames = frames;
+
+	if (result == PSM_NEXT && handler->kind == PSM_EXIT)
+	{
+		ex->jump = frame->block->scope;
+		return PSM_JUMP_LEAVE;
+	}
+	return result;
+}
+
+/* Hands a condition to the handler that was chosen for it */
+static PsmResult
+handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error)
+{
+	PsmDiagnostics *diagnostics = diagnostics_make(ex, error);
+	PsmResult	result;
+
+	if (handler->kind == PSM_UNDO)
+	{
+		ex->undo_handler = handler;
+		ex->undo_diagnostics = diagnostics;
+		ex->jump = frame->block->scope;
+		return PSM_JUMP_UNDO;
+	}
+	result = psm_handler_run(ex, frame, handler, diagnostics);
+	FreeErrorData(error);
+	pfree(diagnostics);
+	return result;
+}
+
+/*
+ * Runs a statement of a block that has error handlers around it.  An error is
+ * undone and handed to its handler; when there is none it goes on outwards.
+ */
+PsmResult
+psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
+{
+	PsmFrame   *frames = ex->frames;
+	PsmDiagnostics *diagnostics = ex->diagnostics;
+	PsmSavepoint savepoint;
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ErrorData  *volatile error = NULL;
+	volatile PsmResult result = PSM_NEXT;
+	PsmHandler *handler;
+	PsmFrame   *frame;
+
+	psm_savepoint_renew(ex);
+	savepoint = ex->savepoint;
+	PG_TRY();
+	{
+		result = psm_exec_plain(ex, stmt);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(ex->mcxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		MemoryContextSwitchTo(oldcontext);
+	}
+	PG_END_TRY();
+	if (error == NULL)
+		return result;
+
+	/* the savepoints of inner blocks are rolled back with this one */
+	ex->savepoint = savepoint;
+	psm_savepoint_rollback(ex, &ex->savepoint);
+	ex->frames = frames;
+	ex->diagnostics = diagnostics;
+	ex->expr = NULL;
+	ex->eval_tuples = NULL;		/* freed with the subtransaction */
+	ex->more_tuples = NIL;
+
+	handler = passes_every_handler(error->sqlerrcode) ? NULL
+		: handler_find(ex, error->sqlerrcode, true, &frame);
+	if (handler == NULL)
+		ReThrowError(error);
+	return handle(ex, frame, handler, error);
+}
+
+/* Is there a handler for a completion condition (class 01 or 02)? */
+bool
+psm_completion_handled(PsmExec *ex, int sqlstate)
+{
+	PsmFrame   *frame;
+
+	return handler_find(ex, sqlstate, false, &frame) != NULL;
+}
+
+/*
+ * Raises a completion condition for which there is a handler.  Takes condition
+ * over; only the fields that diagnostics show need to be set.
+ */
+PsmResult
+psm_completion(PsmExec *ex, ErrorData *condition)
+{
+	PsmFrame   *frame;
+	PsmHandler *handler = handler_find(ex, condition->sqlerrcode, false, &frame);
+
+	return handle(ex, frame, handler, condition);
+}
+
+/* A statement found, changed or fetched no row: 02000, which goes unnoticed without a handler */
+PsmResult
+psm_not_found(PsmExec *ex)
+{
+	ErrorData  *condition;
+	MemoryContext oldcontext;
+
+	if (ex->frames == NULL || !psm_completion_handled(ex, ERRCODE_NO_DATA))
+		return PSM_NEXT;
+	oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	condition = palloc0(sizeof(ErrorData));
+	condition->elevel = WARNING;
+	condition->sqlerrcode = ERRCODE_NO_DATA;
+	condition->message = pstrdup("no row was found, changed or fetched");
+	MemoryContextSwitchTo(oldcontext);
+	return psm_completion(ex, condition);
+}

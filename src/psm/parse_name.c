@@ -1,0 +1,484 @@
+/*
+ * parse_name.c
+ *		The parser's words and names: looking at tokens, scopes and labels, finding
+ *		what a name stands for, and saying what was probably meant.
+ */
+#include "psm/parse.h"
+
+#include "utils/varlena.h"
+
+/* How far a name may be from what is written to be proposed */
+#define MAX_NAME_DISTANCE 3
+
+/* ---------- tokens ---------- */
+
+/*
+ * The token n behind the next one; the end when there are not so many.
+ */
+const PsmToken *
+psm_peek(const PsmParser *p, int n)
+{
+	const PsmToken *token = CURRENT(p);
+
+	while (n-- > 0 && token->type != 0)
+		token++;
+	return token;
+}
+
+bool
+psm_is_word(const PsmToken *token, const char *word)
+{
+	return token->type == PSM_TOK_IDENT && !token->quoted && strcmp(token->text, word) == 0;
+}
+
+bool
+psm_is_char(const PsmToken *token, char c)
+{
+	return token->type == c;
+}
+
+bool
+psm_accept_word(PsmParser *p, const char *word)
+{
+	if (!psm_is_word(CURRENT(p), word))
+		return false;
+	p->at++;
+	return true;
+}
+
+bool
+psm_accept_char(PsmParser *p, char c)
+{
+	if (!psm_is_char(CURRENT(p), c))
+		return false;
+	p->at++;
+	return true;
+}
+
+void
+psm_expect_word(PsmParser *p, const char *word, const char *detail)
+{
+	if (!psm_accept_word(p, word))
+		psm_syntax_error(p, CURRENT(p), detail, NULL);
+}
+
+void
+psm_expect_char(PsmParser *p, char c, const char *detail)
+{
+	if (!psm_accept_char(p, c))
+		psm_syntax_error(p, CURRENT(p), detail, NULL);
+}
+
+const PsmToken *
+psm_expect_name(PsmParser *p, const char *what)
+{
+	const PsmToken *token = CURRENT(p);
+
+	if (token->type != PSM_TOK_IDENT)
+		psm_syntax_error(p, token, psprintf("%s was expected here.", what), NULL);
+	p->at++;
+	return token;
+}
+
+/*
+ * A token as it is written; a long one is cut.
+ */
+char *
+psm_token_text(const PsmParser *p, const PsmToken *token)
+{
+	return pnstrdup(p->source + token->start, token->end - token->start);
+}
+
+/*
+ * PostgreSQL's message for a token that cannot stand where it does, with what we
+ * can say about it; detail and hint may be NULL.
+ */
+void
+psm_syntax_error(PsmParser *p, const PsmToken *token, const char *detail, const char *hint)
+{
+	if (token->type == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("syntax error at end of input"),
+				 detail ? errdetail("%s", detail) : 0,
+				 hint ? errhint("%s", hint) : 0,
+				 token_errposition(p, token)));
+	ereport(ERROR,
+			(errcode(ERRCODE_SYNTAX_ERROR),
+			 errmsg("syntax error at or near \"%s\"", psm_token_text(p, token)),
+			 detail ? errdetail("%s", detail) : 0,
+			 hint ? errhint("%s", hint) : 0,
+			 token_errposition(p, token)));
+}
+
+PsmPos
+psm_token_pos(const PsmToken *token)
+{
+	PsmPos		pos;
+
+	pos.offset = token->start;
+	pos.line = token->line;
+	pos.column = token->column;
+	return pos;
+}
+
+/* ---------- what was meant ---------- */
+
+typedef struct Guess
+{
+	const char *wanted;
+	const char *best;
+	int			distance;
+} Guess;
+
+static void
+guess_init(Guess *guess, const char *wanted)
+{
+	guess->wanted = wanted;
+	guess->best = NULL;
+
+	/* half of a short name is another name */
+	guess->distance = Min(MAX_NAME_DISTANCE, (int) strlen(wanted) / 2) + 1;
+}
+
+static void
+guess_try(Guess *guess, const char *name)
+{
+	int			distance;
+
+	if (name == NULL)
+		return;
+	distance = varstr_levenshtein_less_equal(guess->wanted, strlen(guess->wanted),
+											 name, strlen(name), 1, 1, 1,
+											 guess->distance, true);
+	if (distance < guess->distance)
+	{
+		guess->distance = distance;
+		guess->best = name;
+	}
+}
+
+/*
+ * Hint that names the best guess, or what to say without one (may be NULL).
+ */
+static const char *
+guess_hint(const Guess *guess, const char *otherwise)
+{
+	if (guess->best == NULL)
+		return otherwise;
+	if (otherwise == NULL)
+		return psprintf("Perhaps you meant \"%s\".", guess->best);
+	return psprintf("Perhaps you meant \"%s\". %s", guess->best, otherwise);
+}
+
+static void
+guess_vars(const PsmParser *p, Guess *guess)
+{
+	ListCell   *lc;
+
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+		foreach(lc, scope->vars)
+			guess_try(guess, ((PsmVar *) lfirst(lc))->name);
+}
+
+/* ---------- scopes and labels ---------- */
+
+PsmScope *
+psm_push_scope(PsmParser *p, const char *label)
+{
+	PsmScope   *scope = palloc0(sizeof(PsmScope));
+
+	scope->parent = p->scope;
+	if (label != NULL)
+		scope->label = pstrdup(label);
+	p->scope = scope;
+	return scope;
+}
+
+void
+psm_pop_scope(PsmParser *p)
+{
+	p->scope = p->scope->parent;
+}
+
+/*
+ * Enters a labelled block or loop; token NULL when it has no label.  The caller
+ * keeps the label and takes it off the chain again.
+ */
+void
+psm_push_label(PsmParser *p, PsmLabel *label, const PsmToken *token, PsmScope *scope, bool loop)
+{
+	if (token == NULL)
+		return;
+	for (PsmLabel *outer = p->labels; outer != NULL; outer = outer->outer)
+	{
+		if (strcmp(outer->name, token->text) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 errmsg("label \"%s\" is already the label of an enclosing %s", token->text,
+							outer->loop ? "loop" : "block"),
+					 errdetail("The enclosing one is on line %d.", outer->line),
+					 token_errposition(p, token)));
+	}
+	label->name = scope->label;
+	label->scope = scope;
+	label->loop = loop;
+	label->line = token->line;
+	label->outer = p->labels;
+	p->labels = label;
+}
+
+PsmLabel *
+psm_find_label(PsmParser *p, const PsmToken *token)
+{
+	Guess		guess;
+
+	guess_init(&guess, token->text);
+	for (PsmLabel *label = p->labels; label != NULL; label = label->outer)
+	{
+		if (strcmp(label->name, token->text) == 0)
+			return label;
+		guess_try(&guess, label->name);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("no enclosing block or loop has the label \"%s\"", token->text),
+			 guess.best ? errhint("%s", guess_hint(&guess, NULL)) : 0,
+			 token_errposition(p, token)));
+}
+
+/* ---------- variables, conditions, cursors ---------- */
+
+/*
+ * Declares a variable.  A name stands once in a scope.
+ */
+PsmVar *
+psm_add_var(PsmParser *p, PsmScope *scope, const char *name, PsmPos pos)
+{
+	PsmScript  *script = p->script;
+	PsmVar	   *var;
+
+	if (script->nvars >= p->max_vars)
+	{
+		p->max_vars *= 2;
+		script->vars = repalloc_huge(script->vars, p->max_vars * sizeof(PsmVar *));
+	}
+
+	var = palloc0(sizeof(PsmVar));
+	var->kind = PSM_VAR_SCALAR;
+	var->number = script->nvars;
+	var->name = name ? pstrdup(name) : NULL;
+	var->scope = scope;
+	var->pos = pos;
+	var->typmod = -1;
+	script->vars[script->nvars++] = var;
+	scope->vars = lappend(scope->vars, var);
+	return var;
+}
+
+PsmVar *
+psm_find_in_scope(const PsmScope *scope, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, scope->vars)
+	{
+		PsmVar	   *var = lfirst(lc);
+
+		if (var->name != NULL && strcmp(var->name, name) == 0)
+			return var;
+	}
+	return NULL;
+}
+
+PsmVar *
+psm_find_var(const PsmParser *p, const char *name)
+{
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+	{
+		PsmVar	   *var = psm_find_in_scope(scope, name);
+
+		if (var != NULL)
+			return var;
+	}
+	return NULL;
+}
+
+PsmCondition *
+psm_find_condition(PsmParser *p, const PsmToken *token)
+{
+	Guess		guess;
+	ListCell   *lc;
+
+	guess_init(&guess, token->text);
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+	{
+		foreach(lc, scope->conditions)
+		{
+			PsmCondition *condition = lfirst(lc);
+
+			if (strcmp(condition->name, token->text) == 0)
+				return condition;
+			guess_try(&guess, condition->name);
+		}
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("condition \"%s\" is not declared", token->text),
+			 errhint("%s", guess_hint(&guess, "A condition is declared with DECLARE name CONDITION "
+									  "FOR SQLSTATE 'sssss'.")),
+			 token_errposition(p, token)));
+}
+
+PsmCursor *
+psm_find_cursor(PsmParser *p, const PsmToken *token)
+{
+	Guess		guess;
+	ListCell   *lc;
+
+	guess_init(&guess, token->text);
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+	{
+		foreach(lc, scope->cursors)
+		{
+			PsmCursor  *cursor = lfirst(lc);
+
+			if (strcmp(cursor->name, token->text) == 0)
+				return cursor;
+			guess_try(&guess, cursor->name);
+		}
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_CURSOR),
+			 errmsg("cursor \"%s\" is not declared", token->text),
+			 errhint("%s", guess_hint(&guess, "A cursor is declared with DECLARE name CURSOR FOR "
+									  "query.")),
+			 token_errposition(p, token)));
+}
+
+/*
+ * Error for a name that is no variable.
+ */
+void
+psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint)
+{
+	Guess		guess;
+
+	guess_init(&guess, token->text);
+	guess_vars(p, &guess);
+	hint = guess_hint(&guess, hint);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("variable \"%s\" is not declared", token->text),
+			 hint ? errhint("%s", hint) : 0,
+			 token_errposition(p, token)));
+}
+
+/*
+ * Error for label.name where the block has no such variable.
+ */
+static void
+no_such_in_label(PsmParser *p, const PsmScope *scope, const PsmToken *token)
+{
+	Guess		guess;
+	ListCell   *lc;
+
+	guess_init(&guess, token->text);
+	foreach(lc, scope->vars)
+		guess_try(&guess, ((PsmVar *) lfirst(lc))->name);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("no variable \"%s\" is declared under the label \"%s\"", token->text,
+					scope->label),
+			 guess.best ? errhint("%s", guess_hint(&guess, NULL)) : 0,
+			 token_errposition(p, token)));
+}
+
+/*
+ * Finds what a, a.b or a.b.c assigns to.  The innermost scope that knows the
+ * first name decides, variables before the label; nparts tells how many of the
+ * parts were used.
+ */
+static bool
+resolve_target(PsmParser *p, const PsmToken **parts, int nparts, PsmTarget *target, int *used)
+{
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+	{
+		target->var = psm_find_in_scope(scope, parts[0]->text);
+		if (target->var != NULL)
+		{
+			*used = Min(nparts, 2);
+			target->field = nparts > 1 ? pstrdup(parts[1]->text) : NULL;
+			return true;
+		}
+		if (nparts > 1 && scope->label != NULL && strcmp(scope->label, parts[0]->text) == 0)
+		{
+			target->var = psm_find_in_scope(scope, parts[1]->text);
+			if (target->var == NULL)
+				no_such_in_label(p, scope, parts[1]);
+			*used = nparts;
+			target->field = nparts > 2 ? pstrdup(parts[2]->text) : NULL;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * variable, label.variable, row.field or label.row.field, to be assigned to.
+ * Nothing of that name: false, with the parser where it was, if missing_ok.
+ */
+bool
+psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok)
+{
+	const PsmToken *parts[4];
+	int			nparts = 0;
+	int			start = p->at;
+	int			used;
+
+	parts[nparts++] = psm_expect_name(p, "A variable to assign to");
+	while (nparts < 4 && psm_is_char(CURRENT(p), '.') && NEXT(p, 1)->type == PSM_TOK_IDENT)
+	{
+		p->at++;
+		parts[nparts++] = CURRENT(p);
+		p->at++;
+	}
+
+	target->pos = psm_token_pos(parts[0]);
+	if (!resolve_target(p, parts, nparts, target, &used))
+	{
+		if (!missing_ok)
+			psm_undeclared(p, parts[0], NULL);
+		p->at = start;
+		return false;
+	}
+	if (used < nparts)
+		psm_syntax_error(p, parts[used], "A field of a field cannot be assigned to.", NULL);
+	if (target->var->constant)
+		ereport(ERROR,
+				(errcode(ERRCODE_ERROR_IN_ASSIGNMENT),
+				 errmsg("\"%s\" cannot be assigned to", parts[0]->text),
+				 target->var->for_row ?
+				 errdetail("It is the row of the FOR loop on line %d.", target->var->pos.line) :
+				 errdetail("It is a constant."),
+				 token_errposition(p, parts[0])));
+	return true;
+}
+
+/*
+ * Targets between commas
+ */
+List *
+psm_parse_targets(PsmParser *p)
+{
+	List	   *targets = NIL;
+
+	do
+	{
+		PsmTarget  *target = palloc0(sizeof(PsmTarget));
+
+		(void) psm_parse_target(p, target, false);
+		targets = lappend(targets, target);
+	} while (psm_accept_char(p, ','));
+	return targets;
+}

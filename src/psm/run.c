@@ -1,0 +1,257 @@
+/*
+ * run.c
+ *		CALL tw.run: a batch that owns its transactions and is retried.
+ *
+ * One attempt is one transaction: set the isolation level, claim, take the
+ * snapshot, run the block, check deferred constraints, write the outcome,
+ * commit.  The claim comes before the snapshot, so that one that had to wait
+ * works on fresh data.  After a conflict (40001, 40P01) the whole attempt is
+ * rolled back and made again after a pause, random between 0 and a bound that
+ * doubles each time ("full jitter", from the literature on contention back-off).
+ *
+ * The body runs in a subtransaction: without it an error inside a nested
+ * function would leave SPI's and the portal's books open, and no COMMIT could
+ * follow.
+ */
+#include "psm/psm.h"
+
+#include <math.h>
+
+#include "access/xact.h"
+#include "common/pg_prng.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+PG_FUNCTION_INFO_V1(tw_run);
+
+#define MAX_PAUSE_MS 30000
+
+/* A call of tw.run; lives as long as the CALL's portal */
+typedef struct Run
+{
+	char	   *source;
+	int			length;
+	Jsonb	   *params;
+	TwClaim		claim;
+	int			isolation;		/* XACT_READ_COMMITTED, ... */
+	int			max_attempts;
+	MemoryContext mcxt;
+} Run;
+
+static int
+isolation_of(const char *conflicts)
+{
+	if (strcmp(conflicts, "none") == 0)
+		return XACT_READ_COMMITTED;
+	if (strcmp(conflicts, "write") == 0)
+		return XACT_REPEATABLE_READ;
+	if (strcmp(conflicts, "serializable") == 0)
+		return XACT_SERIALIZABLE;
+	if (strcmp(conflicts, "row") == 0 || strcmp(conflicts, "predicate") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("conflicts => '%s' is not supported by this version", conflicts),
+				 errhint("Use 'write' (repeatable read) or 'serializable'.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for conflicts: \"%s\"", conflicts),
+			 errhint("Use 'none', 'write' or 'serializable'.")));
+	return 0;
+}
+
+/* Claim and body of one attempt; false: committed before */
+static bool
+run_body(Run *run, TwOutcome *outcome)
+{
+	bool		ours;
+
+	ours = run->claim.job == NULL || tw_batch_claim(&run->claim, outcome);
+	if (!ours)
+		return false;
+	if (run->claim.job == NULL)
+		outcome->started_at = GetCurrentTimestamp();
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	psm_block_run(run->source, run->length, run->params, outcome);
+	psm_constraints_check(true);
+	if (run->claim.job != NULL)
+		tw_batch_finish(outcome);
+	PopActiveSnapshot();
+	return true;
+}
+
+/*
+ * One attempt, up to and with its commit.  Returns NULL when that went well,
+ * otherwise the error, after a rollback, in run->mcxt.
+ */
+static ErrorData *
+attempt(Run *run, int number, TwOutcome *outcome)
+{
+	ErrorData  *volatile error = NULL;
+	volatile bool in_subxact = false;
+	ResourceOwner oldowner;
+
+	SPI_commit();				/* a transaction of our own, without a snapshot */
+	XactIsoLevel = run->isolation;
+	memset(outcome, 0, sizeof(TwOutcome));
+	outcome->attempts = number;
+	oldowner = CurrentResourceOwner;
+	PG_TRY();
+	{
+		BeginInternalSubTransaction(NULL);
+		in_subxact = true;
+		MemoryContextSwitchTo(run->mcxt);
+		outcome->status = run_body(run, outcome) ? TW_COMMITTED : TW_ALREADY_COMMITTED;
+		ReleaseCurrentSubTransaction();
+		in_subxact = false;
+		MemoryContextSwitchTo(run->mcxt);
+		CurrentResourceOwner = oldowner;
+		SPI_commit();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(run->mcxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		if (in_subxact)
+		{
+			RollbackAndReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(run->mcxt);
+			CurrentResourceOwner = oldowner;
+			SPI_rollback();
+		}
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(run->mcxt);
+	return error;
+}
+
+/*
+ * Writes the failed attempt to tw.failures, in a transaction of its own; where
+ * nothing can be written, as on a standby, the error itself has to do.
+ */
+static void
+record_failure(Run *run, int number, ErrorData *error)
+{
+	if (!tw_log_failures || XactReadOnly)
+		return;
+	tw_failure_record(run->claim.job, run->claim.batch_id, number, error, psm_error_line());
+	SPI_commit();
+	MemoryContextSwitchTo(run->mcxt);
+}
+
+static bool
+is_conflict(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE ||
+		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
+}
+
+static void
+pause_before_retry(int number)
+{
+	double		bound = (double) tw_retry_backoff * pow(2, Min(number - 1, 20));
+	long		ms = (long) (pg_prng_double(&pg_global_prng_state) * Min(bound, MAX_PAUSE_MS));
+
+	CHECK_FOR_INTERRUPTS();
+	if (ms <= 0)
+		return;
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Copies the arguments to memory that outlives the transactions */
+static Run *
+run_create(FunctionCallInfo fcinfo)
+{
+	MemoryContext mcxt = AllocSetContextCreate(PortalContext, "tw.run", ALLOCSET_SMALL_SIZES);
+	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
+	Run		   *run = palloc0(sizeof(Run));
+	Jsonb	   *params;
+
+	run->mcxt = mcxt;
+	run->source = psm_block_arguments(fcinfo, &run->length, &params, &run->claim);
+	run->params = palloc(VARSIZE(params));
+	memcpy(run->params, params, VARSIZE(params));
+	if (run->claim.job != NULL)
+		run->claim.fingerprint = tw_history_fingerprint(run->source, run->params);
+	if (PG_ARGISNULL(6))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("conflicts cannot be null")));
+	run->isolation = isolation_of(text_to_cstring(PG_GETARG_TEXT_PP(6)));
+	run->max_attempts = PG_ARGISNULL(7) ? tw_max_attempts : PG_GETARG_INT32(7);
+	if (run->max_attempts < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_attempts must be at least 1")));
+	MemoryContextSwitchTo(oldcontext);
+	return run;
+}
+
+/* The INOUT arguments: status, result, rows, attempts */
+static Datum
+run_result(FunctionCallInfo fcinfo, const TwOutcome *outcome)
+{
+	TupleDesc	tupdesc;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "tw.run must return a row");
+	values[0] = CStringGetTextDatum(tw_history_status(outcome->status));
+	nulls[1] = outcome->result == NULL;
+	values[1] = JsonbPGetDatum(outcome->result);
+	nulls[2] = !outcome->has_rows;
+	values[2] = Int64GetDatum(outcome->rows);
+	values[3] = Int32GetDatum(outcome->attempts);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}
+
+/*
+ * CALL tw.run(block, params, job, batch_id, epoch, version, conflicts,
+ * max_attempts, INOUT status, INOUT result, INOUT rows, INOUT attempts)
+ */
+Datum
+tw_run(PG_FUNCTION_ARGS)
+{
+	CallContext *call = (CallContext *) fcinfo->context;
+	TwOutcome	outcome;
+	Run		   *run;
+
+	if (call == NULL || !IsA(call, CallContext) || call->atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+				 errmsg("tw.run cannot run inside a transaction"),
+				 errdetail("It begins and commits transactions of its own."),
+				 errhint("Use tw.atomic inside a transaction block or a function.")));
+	run = run_create(fcinfo);
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect_ext failed");
+
+	for (int number = 1;; number++)
+	{
+		ErrorData  *error = attempt(run, number, &outcome);
+
+		if (error == NULL)
+			break;
+		record_failure(run, number, error);
+		if (!is_conflict(error) || number >= run->max_attempts)
+			ReThrowError(error);
+		FreeErrorData(error);
+		pause_before_retry(number);
+	}
+
+	SPI_finish();
+	PG_RETURN_DATUM(run_result(fcinfo, &outcome));
+}

@@ -1,0 +1,419 @@
+/*
+ * value.c
+ *		The variables of an execution: their types, their values, assignment.
+ *
+ * A scalar is one Datum.  A row (a composite type, the row of a FOR loop, NEW
+ * and OLD) is kept as one Datum a column, so that reading or setting a column
+ * touches nothing else.  Values by reference are copies in PsmExec.mcxt that
+ * we own, except a FOR row's, which point into the fetched batch and are valid
+ * until the next row.
+ */
+#include "psm/psm.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "parser/parse_type.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+/* ---------- types ---------- */
+
+static void
+var_set_type(PsmScript *script, PsmVar *var)
+{
+	get_typlenbyval(var->type, &var->typlen, &var->typbyval);
+	if (!OidIsValid(var->collation))
+		var->collation = get_typcollation(var->type);
+	if (get_typtype(getBaseType(var->type)) == TYPTYPE_COMPOSITE)
+	{
+		TupleDesc	tupdesc = lookup_rowtype_tupdesc_domain(var->type, -1, false);
+		MemoryContext oldcontext = MemoryContextSwitchTo(script->mcxt);
+
+		var->kind = PSM_VAR_ROW;
+		var->tupdesc = CreateTupleDescCopy(tupdesc);
+		MemoryContextSwitchTo(oldcontext);
+		ReleaseTupleDesc(tupdesc);
+		var->tupdesc_id = assign_record_type_identifier(getBaseType(var->type), -1);
+	}
+}
+
+/*
+ * Looks up the declared types of a new script.  Errors: 42704 for an unknown
+ * type, 0A000 for one that no variable can have.
+ */
+void
+psm_types_resolve(PsmScript *script)
+{
+	for (int i = 0; i < script->nvars; i++)
+	{
+		PsmVar	   *var = script->vars[i];
+
+		if (var->for_row)
+			continue;
+		if (var->typename == NULL)
+		{
+			if (OidIsValid(var->type))	/* a function's argument */
+				var_set_type(script, var);
+			continue;			/* otherwise a CASE's operand, whose type comes at run time */
+		}
+		parseTypeString(var->typename, &var->type, &var->typmod, tw_hard_errors);
+		if (get_typtype(var->type) == TYPTYPE_PSEUDO)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("variable \"%s\" cannot have pseudo-type %s", var->name,
+							format_type_be(var->type)),
+					 psm_errposition(script->source, var->pos.offset)));
+		var_set_type(script, var);
+	}
+}
+
+/* False when DDL has since dropped or changed a type that the script declares */
+bool
+psm_types_current(PsmScript *script)
+{
+	for (int i = 0; i < script->nvars; i++)
+	{
+		PsmVar	   *var = script->vars[i];
+
+		if (var->for_row || var->type < FirstNormalObjectId)
+			continue;
+		if (!SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(var->type)))
+			return false;
+		if (var->kind == PSM_VAR_ROW &&
+			assign_record_type_identifier(getBaseType(var->type), -1) != var->tupdesc_id)
+			return false;
+	}
+	return true;
+}
+
+/* ---------- rows ---------- */
+
+/* Number from 0 of a row variable's column, or -1 */
+int
+psm_row_field(const PsmVar *var, const char *name)
+{
+	if (var->tupdesc == NULL)
+		return -1;
+	for (int i = 0; i < var->tupdesc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
+
+		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
+			return i;
+	}
+	return -1;
+}
+
+static void
+row_alloc(PsmExec *ex, PsmVar *var)
+{
+	PsmValue   *v = &ex->values[var->number];
+	int			n = var->tupdesc->natts;
+
+	if (v->nfields == n)
+		return;
+	v->fields = MemoryContextAllocZero(ex->mcxt, n * sizeof(Datum));
+	v->nulls = MemoryContextAlloc(ex->mcxt, n * sizeof(bool));
+	v->owned_fields = MemoryContextAllocZero(ex->mcxt, n * sizeof(bool));
+	memset(v->nulls, true, n * sizeof(bool));
+	v->nfields = n;
+	v->isnull = true;
+}
+
+/*
+ * Gives a FOR row the columns of its query.  When they are not what they were,
+ * every plan that may name them is made again (PsmScript.shape).
+ */
+void
+psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
+{
+	if (var->tupdesc == NULL || !equalTupleDescs(var->tupdesc, tupdesc))
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
+
+		/* the old descriptor stays: an outer execution may be using it */
+		var->tupdesc = BlessTupleDesc(CreateTupleDescCopy(tupdesc));
+		var->type = RECORDOID;
+		var->typmod = var->tupdesc->tdtypmod;
+		MemoryContextSwitchTo(oldcontext);
+		ex->script->shape++;
+	}
+	row_alloc(ex, var);
+}
+
+static void
+field_release(PsmValue *v, int i)
+{
+	if (v->owned_fields[i])
+		pfree(DatumGetPointer(v->fields[i]));
+	v->owned_fields[i] = false;
+}
+
+/* Points a FOR row at a fetched row, which must outlive the loop's body; NULL: none */
+void
+psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
+{
+	PsmValue   *v = &ex->values[var->number];
+
+	v->isnull = tuple == NULL;
+	v->changed = false;
+	if (tuple != NULL)
+		heap_deform_tuple(tuple, tupdesc, v->fields, v->nulls);
+	else
+		memset(v->nulls, true, v->nfields * sizeof(bool));
+}
+
+/* A row as one Datum, made in the evaluation's memory */
+Datum
+psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull)
+{
+	PsmValue   *v = &ex->values[var->number];
+	HeapTuple	tuple;
+	Datum		result;
+	MemoryContext oldcontext;
+
+	*isnull = v->isnull || var->tupdesc == NULL || v->nfields != var->tupdesc->natts;
+	if (*isnull)
+		return (Datum) 0;
+	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	tuple = heap_form_tuple(var->tupdesc, v->fields, v->nulls);
+	result = HeapTupleGetDatum(tuple);
+	MemoryContextSwitchTo(oldcontext);
+	return result;
+}
+
+/* ---------- assignment ---------- */
+
+void
+psm_values_init(PsmExec *ex)
+{
+	PsmScript  *script = ex->script;
+
+	ex->values = palloc0(script->nvars * sizeof(PsmValue));
+	for (int i = 0; i < script->nvars; i++)
+	{
+		ex->values[i].isnull = true;
+		if (script->vars[i]->kind == PSM_VAR_ROW && script->vars[i]->tupdesc != NULL)
+			row_alloc(ex, script->vars[i]);
+	}
+}
+
+/* A copy by reference in the current context; out-of-line values are fetched, expanded ones flattened */
+static Datum
+copy_value(Datum value, int16 typlen)
+{
+	if (typlen == -1 && VARATT_IS_EXTERNAL_NON_EXPANDED(DatumGetPointer(value)))
+		return PointerGetDatum(detoast_external_attr((struct varlena *) DatumGetPointer(value)));
+	return datumCopy(value, false, typlen);
+}
+
+static void
+scalar_store(PsmExec *ex, PsmVar *var, Datum value, bool isnull)
+{
+	PsmValue   *v = &ex->values[var->number];
+	Datum		old = v->value;
+	bool		owned = v->owned;
+
+	if (var->typbyval || isnull)
+	{
+		v->value = isnull ? (Datum) 0 : value;
+		v->owned = false;
+	}
+	else
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+
+		/* copied before the old value goes: it may be the same, or a part of it */
+		v->value = copy_value(value, var->typlen);
+		v->owned = true;
+		MemoryContextSwitchTo(oldcontext);
+	}
+	v->isnull = isnull;
+	if (owned)
+		pfree(DatumGetPointer(old));
+}
+
+static void
+field_store(PsmExec *ex, PsmVar *var, int field, Datum value, bool isnull)
+{
+	PsmValue   *v = &ex->values[var->number];
+	Form_pg_attribute att = TupleDescAttr(var->tupdesc, field);
+	Datum		copy = (Datum) 0;
+	bool		owned = false;
+
+	if (!isnull)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+
+		copy = att->attbyval ? value : copy_value(value, att->attlen);
+		owned = !att->attbyval;
+		MemoryContextSwitchTo(oldcontext);
+	}
+	field_release(v, field);
+	v->changed = true;
+	v->fields[field] = copy;
+	v->nulls[field] = isnull;
+	v->owned_fields[field] = owned;
+}
+
+static void
+row_set_null(PsmExec *ex, PsmVar *var)
+{
+	PsmValue   *v = &ex->values[var->number];
+
+	for (int i = 0; i < v->nfields; i++)
+	{
+		field_release(v, i);
+		v->fields[i] = (Datum) 0;
+		v->nulls[i] = true;
+	}
+	v->isnull = true;
+	v->changed = true;
+}
+
+/* Assigns the columns of a tuple to a row, by position, each cast to its column's type */
+static void
+row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
+{
+	PsmValue   *v = &ex->values[var->number];
+	ExprContext *econtext = psm_econtext(ex);
+	int			from = 0;
+
+	for (int i = 0; i < v->nfields; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
+		bool		isnull = true;
+		Datum		value = (Datum) 0;
+
+		if (att->attisdropped)
+			continue;
+		while (from < tupdesc->natts && TupleDescAttr(tupdesc, from)->attisdropped)
+			from++;
+		if (from < tupdesc->natts)
+		{
+			Form_pg_attribute source = TupleDescAttr(tupdesc, from);
+
+			value = heap_getattr(tuple, from + 1, tupdesc, &isnull);
+			value = psm_cast(econtext, value, &isnull, source->atttypid, source->atttypmod,
+							 att->atttypid, att->atttypmod);
+			from++;
+		}
+		field_store(ex, var, i, value, isnull);
+	}
+	v->isnull = false;
+}
+
+static void
+row_store_datum(PsmExec *ex, PsmVar *var, Datum value, bool isnull, Oid type)
+{
+	HeapTupleHeader header;
+	HeapTupleData tuple;
+	TupleDesc	tupdesc;
+
+	if (isnull)
+	{
+		row_set_null(ex, var);
+		return;
+	}
+	if (!type_is_rowtype(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("cannot assign a value of type %s to row variable \"%s\"",
+						format_type_be(type), var->name)));
+	header = DatumGetHeapTupleHeader(value);
+	tupdesc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
+									 HeapTupleHeaderGetTypMod(header));
+	tuple.t_len = HeapTupleHeaderGetDatumLength(header);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = header;
+	row_store_tuple(ex, var, &tuple, tupdesc);
+	ReleaseTupleDesc(tupdesc);
+}
+
+/* Sets a variable to NULL, as a declaration without DEFAULT does */
+void
+psm_set_null(PsmExec *ex, PsmVar *var)
+{
+	if (var->kind == PSM_VAR_ROW)
+		row_set_null(ex, var);
+	else
+	{
+		bool		isnull = true;
+
+		if (var->type >= FirstNormalObjectId)	/* a domain may refuse it */
+			psm_cast(psm_econtext(ex), (Datum) 0, &isnull, UNKNOWNOID, -1, var->type, var->typmod);
+		scalar_store(ex, var, (Datum) 0, true);
+	}
+}
+
+/* Assigns a value of any type; it is cast as an assignment in PL/pgSQL would */
+void
+psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type, int32 typmod)
+{
+	PsmVar	   *var = target->var;
+
+	if (target->field != NULL)
+	{
+		int			field = psm_row_field(var, target->field);
+		Form_pg_attribute att;
+
+		if (field < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("row \"%s\" has no column \"%s\"", var->name, target->field)));
+		att = TupleDescAttr(var->tupdesc, field);
+		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
+						 att->atttypid, att->atttypmod);
+		field_store(ex, var, field, value, isnull);
+		ex->values[var->number].isnull = false;
+	}
+	else if (var->kind == PSM_VAR_ROW)
+		row_store_datum(ex, var, value, isnull, type);
+	else
+	{
+		if (type != var->type || (var->typmod != -1 && var->typmod != typmod))
+			value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
+							 var->type, var->typmod);
+		scalar_store(ex, var, value, isnull);
+	}
+}
+
+/*
+ * Assigns a query's row to the targets of INTO.  One row variable takes all
+ * columns; otherwise there must be as many targets as columns (42601).
+ */
+void
+psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc)
+{
+	PsmTarget  *first = linitial(targets);
+	ListCell   *lc;
+	int			i = 0;
+
+	if (list_length(targets) == 1 && first->var->kind == PSM_VAR_ROW && first->field == NULL &&
+		!(tupdesc->natts == 1 && TupleDescAttr(tupdesc, 0)->atttypid == first->var->type))
+	{
+		row_store_tuple(ex, first->var, tuple, tupdesc);
+		return;
+	}
+	if (list_length(targets) != tupdesc->natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("the query returns %d columns, but %d variables are given",
+						tupdesc->natts, list_length(targets))));
+	foreach(lc, targets)
+	{
+		Form_pg_attribute att = TupleDescAttr(tupdesc, i);
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, ++i, tupdesc, &isnull);
+
+		psm_assign(ex, lfirst(lc), value, isnull, att->atttypid, att->atttypmod);
+	}
+}

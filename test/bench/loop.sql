@@ -1,0 +1,1 @@
+SELECT result FROM tw.atomic(:loop);

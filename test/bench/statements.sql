@@ -1,0 +1,7 @@
+\set a random(1, 100000)
+\set b random(1, 100000)
+BEGIN;
+UPDATE account SET balance = balance - 1 WHERE id = :a;
+UPDATE account SET balance = balance + 1 WHERE id = :b;
+INSERT INTO transfer VALUES (:a, :b, 1, now());
+COMMIT;

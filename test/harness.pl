@@ -1,0 +1,32 @@
+# Runs pgTAP scripts or TAP programs as prove does and ends with one line more:
+#
+#	counts: PASSED FAILED SUMMARY
+#
+# so that test/run can add up every tier's tests honestly.  A file that breaks off, exits
+# with an error or runs no test counts as a failed test.
+use strict;
+use warnings;
+use TAP::Harness;
+
+my $kind = shift;
+my %with = (verbosity => 0, timer => 0, merge => 0);
+
+if ($kind eq 'pgtap')
+{
+	require TAP::Parser::SourceHandler::pgTAP;
+	$with{sources} = { pgTAP => { psql => $ENV{TW_PSQL}, suffix => '.sql' } };
+}
+$with{show_count} = 0;
+
+my $aggregate = TAP::Harness->new(\%with)->runtests(@ARGV);
+my ($passed, $failed) = (scalar $aggregate->passed, scalar $aggregate->failed);
+
+foreach my $parser ($aggregate->parsers(@ARGV))
+{
+	next if $parser->skip_all || $parser->failed;
+	$failed++ if $parser->has_problems || !$parser->tests_run;
+}
+my $skipped = scalar $aggregate->skipped + grep { $_->skip_all } $aggregate->parsers(@ARGV);
+printf "counts: %d %d Files=%d, Tests=%d%s, Result: %s\n", $passed, $failed, scalar @ARGV,
+  $aggregate->total, $skipped ? ", Skipped=$skipped" : '', $failed ? 'FAIL' : 'PASS';
+exit($failed ? 1 : 0);

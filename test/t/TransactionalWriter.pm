@@ -1,0 +1,62 @@
+# What the TAP tests share: a server with the extension, sessions in the background.
+package TransactionalWriter;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(new_server background in_sleep sqlstate);
+
+# A started server whose database postgres has the extension.  Settings are lines of
+# postgresql.conf; a server that crashes comes back by itself.
+sub new_server
+{
+	my ($name, @settings) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(allows_streaming => 1);
+	$node->append_conf('postgresql.conf', join("\n", 'restart_after_crash = on', @settings, ''));
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION transactional_writer');
+	return $node;
+}
+
+# Starts psql on statements and returns at once; end it with ->finish or ->kill_kill.
+# Its output is thrown away: who uses this wants the session, not its answer.
+sub background
+{
+	my ($node, $sql) = @_;
+
+	return IPC::Run::start(
+		[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
+		'<' => \undef, '>' => '/dev/null', '2>' => '/dev/null');
+}
+
+# Waits until a session runs pg_sleep, and returns its pid
+sub in_sleep
+{
+	my ($node) = @_;
+
+	$node->poll_query_until('postgres',
+		q(SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'))
+	  or die 'no session came to its pg_sleep';
+	return $node->safe_psql('postgres', q(SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
+}
+
+# Runs statements and returns the SQLSTATE of the error that they end with, '' if none
+sub sqlstate
+{
+	my ($node, $sql, %params) = @_;
+	my ($status, $stdout, $stderr) =
+	  $node->psql('postgres', "\\set VERBOSITY sqlstate\n$sql", on_error_stop => 1, %params);
+
+	return '' if $status == 0;
+	return $stderr =~ /ERROR:\s+(\w{5})$/m ? $1 : "no SQLSTATE: $stderr";
+}
+
+1;
