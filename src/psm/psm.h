@@ -412,6 +412,12 @@ struct PsmScript
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
+	/* owned by exec.c: the operations of the last execution, see operations_json() */
+	TwOperation *last_ops;
+	int			last_nops;
+	uint64		last_generation;
+	Jsonb	   *last_json;
+
 	List	   *retired;		/* SPIPlanPtr: plans replaced while they may be running */
 	uint64		shape;			/* bumped when a row's columns change: plans made before are made again */
 };
