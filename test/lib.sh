@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What demo, tests and benchmark share: a private PostgreSQL with the extension in it and
 # throw-away servers.  Sourced by bash with the repository's top as working directory.
 #
