@@ -143,7 +143,6 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 		elog(ERROR, "SPI_connect failed");
 	script = psm_cache_get(source, length, params);
 	mcxt = AllocSetContextCreate(CurrentMemoryContext, "psm execution", ALLOCSET_DEFAULT_SIZES);
-	psm_script_use(script, mcxt);
 	MemoryContextSwitchTo(mcxt);
 	ex = psm_exec_create(script);
 	ex->do_return = return_json;

@@ -649,23 +649,48 @@ psm_exec_stmts(PsmExec *ex, List *stmts)
 
 /* ---------- an execution ---------- */
 
-/* Makes an execution of a script in the current memory context, which must outlive it */
+/* Reset callback of PsmExec.mcxt */
+static void
+exec_gone(void *arg)
+{
+	PsmExec    *ex = arg;
+
+	psm_params_forget(ex);
+	psm_script_unuse(ex->script);
+}
+
+/*
+ * Makes an execution of a script in the current memory context, which must
+ * outlive it; the script is in use until that is reset or deleted.  All that
+ * has a known size is one allocation.
+ */
 PsmExec *
 psm_exec_create(PsmScript *script)
 {
-	PsmExec    *ex = palloc0(sizeof(PsmExec));
+	Size		values = MAXALIGN(sizeof(PsmExec));
+	Size		counts = values + MAXALIGN(script->nvars * sizeof(PsmValue));
+	Size		cursors = counts + MAXALIGN(script->nstmts * sizeof(PsmCount));
+	Size		params = cursors + MAXALIGN(script->ncursors * sizeof(char *));
+	char	   *chunk = palloc0(params + sizeof(ParamListInfoData));
+	PsmExec    *ex = (PsmExec *) chunk;
 
 	ex->script = script;
 	ex->mcxt = CurrentMemoryContext;
-	ex->counts = palloc0(script->nstmts * sizeof(PsmCount));
-	ex->cursors = palloc0(script->ncursors * sizeof(char *));
-	ex->params = psm_params_create(ex);
+	ex->values = (PsmValue *) (chunk + values);
+	ex->counts = (PsmCount *) (chunk + counts);
+	ex->cursors = (char **) (chunk + cursors);
+	psm_params_init(ex, (ParamListInfo) (chunk + params));
 	psm_values_init(ex);
+
+	script->in_use++;
+	ex->gone.func = exec_gone;
+	ex->gone.arg = ex;
+	MemoryContextRegisterResetCallback(ex->mcxt, &ex->gone);
 	return ex;
 }
 
 /*
- * Runs the script to its end.  in_use of the script is the caller's to hold.
+ * Runs the script to its end.
  */
 void
 psm_exec_run(PsmExec *ex)
