@@ -132,6 +132,19 @@ tw_batch_keys(const char *job, const char *batch_id, Datum *keys)
 	keys[1] = CStringGetTextDatum(batch_id);
 }
 
+/* What a batch did; false: it was never finished by its caller */
+bool
+tw_batch_find_outcome(const TwRow *batch, TwRow *outcome)
+{
+	Datum		keys[3];
+
+	keys[0] = batch->values[TW_BATCH_XID];
+	keys[1] = batch->values[TW_BATCH_JOB];
+	keys[2] = batch->values[TW_BATCH_BATCH_ID];
+	return tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 3, keys, ForwardScanDirection,
+						 outcome);
+}
+
 /* Is the batch in the ledger?  Waits for a transaction that is about to decide that. */
 TwSight
 tw_batch_look(const char *job, const char *batch_id, TwRow *row)
@@ -290,11 +303,11 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 	 * that VACUUM leaves them alone.
 	 */
 	snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
-	tw_batch_keys(claim->job, claim->batch_id, keys);
-	if (!tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
+	if (!tw_batch_find_outcome(batch, &row))
 	{
 		/* never finished by its caller, or forgotten a moment ago */
 		UnregisterSnapshot(snapshot);
+		tw_batch_keys(claim->job, claim->batch_id, keys);
 		return tw_table_find(TW_INDEX_BATCH, SnapshotSelf, 2, keys, ForwardScanDirection, &row) &&
 			FullTransactionIdEquals(DatumGetFullTransactionId(row.values[TW_BATCH_XID]),
 									outcome->xid);
