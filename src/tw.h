@@ -22,6 +22,9 @@
 #include "compat.h"
 #include "errors.h"
 
+/* ours alone: nothing but what PostgreSQL looks up by name is exported */
+#pragma GCC visibility push(hidden)
+
 /* ---------- in guc.c: settings, transactional_writer.* ---------- */
 
 extern int	tw_max_attempts;
@@ -330,5 +333,7 @@ extern void tw_failure_record(const char *job, const char *batch_id, int attempt
  * sets *sqlstate to the packed value.
  */
 extern bool tw_sqlstate_parse(const char *s, int *sqlstate);
+
+#pragma GCC visibility pop
 
 #endif							/* TW_H */
