@@ -206,10 +206,10 @@ tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *ke
 }
 
 bool
-tw_table_scan_next(TwScan *scan, TwRow *row)
+tw_table_scan_next(TwScan *scan, ScanDirection direction, TwRow *row)
 {
 	MemoryContextReset(scan->row_context);
-	return scan_next(scan, ForwardScanDirection, scan->row_context, row);
+	return scan_next(scan, direction, scan->row_context, row);
 }
 
 void

@@ -122,7 +122,9 @@ typedef struct TwRow
 extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 						  ScanDirection direction, TwRow *row);
 extern TwScan *tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys);
-extern bool tw_table_scan_next(TwScan *scan, TwRow *row);	/* row lives until the next call */
+
+/* The next row, always in the same direction; it lives until the next call */
+extern bool tw_table_scan_next(TwScan *scan, ScanDirection direction, TwRow *row);
 extern void tw_table_scan_end(TwScan *scan);
 
 /* Replaces a row found before; false: somebody else has changed it meanwhile */

@@ -92,7 +92,7 @@ tw_forget_pending(const char *job, const char *batch_id)
 
 	tw_batch_keys(job, batch_id, keys);
 	scan = tw_table_scan_begin(TW_INDEX_AUDIT, SnapshotSelf, 2, keys);
-	while (tw_table_scan_next(scan, &row))
+	while (tw_table_scan_next(scan, ForwardScanDirection, &row))
 	{
 		char	   *action = TextDatumGetCString(row.values[TW_AUDIT_ACTION]);
 

@@ -81,7 +81,7 @@ prune_batches(const char *job, TimestampTz before, TwJob *pruned)
 	int64		count = 0;
 	TwRow		row;
 
-	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, ForwardScanDirection, &row) &&
 		   DatumGetTimestampTz(row.values[TW_BATCH_STARTED_AT]) < before)
 	{
 		MemoryContext old = MemoryContextSwitchTo(row_context);
@@ -109,7 +109,7 @@ prune_failures(const char *job, TimestampTz before)
 	int			count = 0;
 	TwRow		row;
 
-	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, ForwardScanDirection, &row) &&
 		   DatumGetTimestampTz(row.values[TW_FAILURE_AT]) < before)
 	{
 		CHECK_FOR_INTERRUPTS();
