@@ -306,6 +306,26 @@ psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32 *typmod)
 	return value;
 }
 
+/*
+ * Evaluates an expression for a place that needs a value of type wanted, or
+ * (InvalidOid) of any.  A parameter that stands alone takes that type at once,
+ * or the one its JSON has; all else comes as it is.
+ */
+Datum
+psm_eval_for(PsmExec *ex, PsmExpr *expr, Oid wanted, bool *isnull, Oid *type, int32 *typmod)
+{
+	Datum		value;
+
+	if (likely(!expr->lone_host))
+		return psm_eval(ex, expr, isnull, type, typmod);
+	ex->expr = expr;
+	*type = OidIsValid(wanted) ? wanted : psm_host_type(ex, expr->hosts[0].host);
+	*typmod = -1;
+	value = psm_host_datum(ex, expr->hosts[0].host, *type, isnull);
+	ex->expr = NULL;
+	return value;
+}
+
 /* Evaluates a condition; unknown is false.  Leaves nothing to clean up. */
 bool
 psm_eval_bool(PsmExec *ex, PsmExpr *expr)
@@ -313,7 +333,7 @@ psm_eval_bool(PsmExec *ex, PsmExpr *expr)
 	bool		isnull;
 	Oid			type;
 	int32		typmod;
-	Datum		value = psm_eval(ex, expr, &isnull, &type, &typmod);
+	Datum		value = psm_eval_for(ex, expr, BOOLOID, &isnull, &type, &typmod);
 
 	if (type != BOOLOID)
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod, BOOLOID, -1);
@@ -328,7 +348,7 @@ psm_eval_text(PsmExec *ex, PsmExpr *expr)
 	bool		isnull;
 	Oid			type;
 	int32		typmod;
-	Datum		value = psm_eval(ex, expr, &isnull, &type, &typmod);
+	Datum		value = psm_eval_for(ex, expr, TEXTOID, &isnull, &type, &typmod);
 	MemoryContext oldcontext;
 	char	   *result;
 
@@ -382,9 +402,11 @@ execute(PsmExec *ex, PsmExpr *expr, SPIExecuteOptions *options)
 	options->read_only = ex->read_only;
 	if (expr->spliced)
 	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
 		char	   *text = splice_text(ex, expr);
 		List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
 
+		MemoryContextSwitchTo(oldcontext);
 		rc = SPI_execute_extended(text, options);
 		ex->run_relation = psm_utility_relation(linitial_node(RawStmt, parsed)->stmt);
 		ex->run_text = NULL;
