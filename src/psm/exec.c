@@ -49,8 +49,12 @@ exec_set(PsmExec *ex, PsmSet *stmt)
 	Oid			type;
 	int32		typmod;
 	PsmVar	   *var = stmt->target.var;
-	Datum		value = psm_eval_for(ex, stmt->value, target_type(&stmt->target), &isnull, &type,
-									 &typmod);
+	Datum		value;
+
+	if (likely(!stmt->value->lone_host))
+		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+	else
+		value = psm_eval_for(ex, stmt->value, target_type(&stmt->target), &isnull, &type, &typmod);
 
 	/* the common case: nothing to cast, nothing to copy, nothing to free */
 	if (likely(type == var->type && var->typbyval && var->typmod == -1 &&
