@@ -116,6 +116,22 @@ make_simple(PsmPlan *plan)
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
 }
 
+/*
+ * Lets messages and logs show a statement as it is written: PostgreSQL keeps the
+ * text for them alone once it is parsed, and :name is as long as what stood in
+ * for it.
+ */
+static void
+restore_text(PsmExpr *expr, CachedPlanSource *source)
+{
+	char	   *text = unconstify(char *, source->query_string);
+	const char *written = expr->script->source + expr->pos.offset - expr->prefix;
+
+	for (int i = 0; i < expr->nhosts; i++)
+		memcpy(text + expr->hosts[i].offset, written + expr->hosts[i].offset,
+			   expr->hosts[i].length);
+}
+
 /* Makes the plan of a piece of SQL; see psm_prepare() */
 void
 psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
@@ -149,6 +165,7 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	SPI_keepplan(spi_plan);
 	plan->plan = spi_plan;
 	plan->source = linitial(SPI_plan_get_plan_sources(spi_plan));
+	restore_text(expr, plan->source);
 	plan->shape = ex->script->shape;
 	plan->simple = NULL;
 	plan->cached_lxid = InvalidLocalTransactionId;
