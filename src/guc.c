@@ -18,6 +18,9 @@ int			tw_block_timeout = 0;
 bool		tw_history = true;
 int			tw_block_cache = 64;
 bool		tw_log_failures = true;
+int			tw_batch_timeout = 86400;
+int			tw_worker_interval = 60;
+char	   *tw_worker_databases = NULL;
 
 void
 tw_guc_init(void)
@@ -53,6 +56,11 @@ tw_guc_init(void)
 							 "Write what CALL tw.run had to retry or gave up on to tw.failures.",
 							 NULL, &tw_log_failures, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.batch_timeout",
+							"Age at which an open staged batch is aborted.",
+							"tw.open_batch can set another for a batch; see tw.expire_batches.",
+							&tw_batch_timeout, 86400, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("transactional_writer");
 }

@@ -45,6 +45,11 @@ static const struct
 	[TW_TABLE_BATCH_OUTCOME] = {"batch_outcome", TW_RESULT_NATTS},
 	[TW_TABLE_FAILURE] = {"failure", TW_FAILURE_NATTS},
 	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
+	[TW_TABLE_STAGE] = {"stage", TW_STAGE_NATTS},
+	[TW_TABLE_STAGE_TARGET] = {"stage_target", TW_STARGET_NATTS},
+	[TW_TABLE_STAGE_TASK] = {"stage_task", TW_STASK_NATTS},
+	[TW_TABLE_STAGE_ALIVE] = {"stage_alive", TW_ALIVE_NATTS},
+	[TW_TABLE_STAGE_LEFTOVER] = {"stage_leftover", TW_LEFTOVER_NATTS},
 };
 
 /*
@@ -67,6 +72,11 @@ static const struct
 	{F_XID8EQ, F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
 	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_STAGE] = {"stage_pkey", TW_TABLE_STAGE, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_STAGE_TARGET] = {"stage_target_pkey", TW_TABLE_STAGE_TARGET, {F_INT8EQ, F_INT4EQ}},
+	[TW_INDEX_STAGE_TASK] = {"stage_task_pkey", TW_TABLE_STAGE_TASK, {F_INT8EQ, F_TEXTEQ}},
+	[TW_INDEX_STAGE_ALIVE] = {"stage_alive_pkey", TW_TABLE_STAGE_ALIVE, {F_INT8EQ, F_TEXTEQ}},
+	[TW_INDEX_STAGE_LEFTOVER] = {"stage_leftover_pkey", TW_TABLE_STAGE_LEFTOVER, {F_INT8EQ}},
 };
 
 struct TwScan

@@ -4,6 +4,8 @@
  */
 #include "tw.h"
 
+#include "psm/psm.h"
+
 TW_MODULE_MAGIC;
 
 void		_PG_init(void);
@@ -13,4 +15,5 @@ _PG_init(void)
 {
 	tw_guc_init();
 	tw_xact_init();
+	tw_block_runner = psm_block_run;
 }

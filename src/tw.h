@@ -36,6 +36,9 @@ extern int	tw_max_tracked_rows;
 extern bool tw_history;
 extern int	tw_block_cache;		/* compiled blocks kept in a session */
 extern bool tw_log_failures;	/* write tw.failures */
+extern int	tw_batch_timeout;	/* s */
+extern int	tw_worker_interval; /* s */
+extern char *tw_worker_databases;
 
 extern void tw_guc_init(void);
 
@@ -51,7 +54,12 @@ typedef enum TwTable
 	TW_TABLE_BATCH,
 	TW_TABLE_BATCH_OUTCOME,
 	TW_TABLE_FAILURE,
-	TW_TABLE_AUDIT
+	TW_TABLE_AUDIT,
+	TW_TABLE_STAGE,
+	TW_TABLE_STAGE_TARGET,
+	TW_TABLE_STAGE_TASK,
+	TW_TABLE_STAGE_ALIVE,
+	TW_TABLE_STAGE_LEFTOVER
 } TwTable;
 
 typedef enum TwIndex
@@ -62,7 +70,12 @@ typedef enum TwIndex
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
 	TW_INDEX_BATCH_OUTCOME,		/* keys xid, job, batch_id */
 	TW_INDEX_FAILURE,			/* (job, at) */
-	TW_INDEX_AUDIT			/* (job, batch_id) */
+	TW_INDEX_AUDIT,			/* (job, batch_id) */
+	TW_INDEX_STAGE,				/* (job, batch_id) */
+	TW_INDEX_STAGE_TARGET,		/* (batch, number) */
+	TW_INDEX_STAGE_TASK,		/* (batch, task) */
+	TW_INDEX_STAGE_ALIVE,		/* (batch, task) */
+	TW_INDEX_STAGE_LEFTOVER		/* (batch) */
 } TwIndex;
 
 /* Column numbers, from 0, and how many there are: as the install script has them */
@@ -91,7 +104,31 @@ enum
 	TW_AUDIT_AT, TW_AUDIT_ROLE, TW_AUDIT_ACTION, TW_AUDIT_JOB, TW_AUDIT_BATCH_ID,
 	TW_AUDIT_REASON, TW_AUDIT_NATTS
 };
-#define TW_MAX_NATTS 8
+enum
+{
+	TW_STAGE_JOB, TW_STAGE_BATCH_ID, TW_STAGE_BATCH, TW_STAGE_EPOCH, TW_STAGE_EXPECTED_TASKS,
+	TW_STAGE_LOGGED, TW_STAGE_FINGERPRINT, TW_STAGE_OPENED_AT, TW_STAGE_EXPIRES_AT,
+	TW_STAGE_GUARDS, TW_STAGE_DIGESTS, TW_STAGE_NATTS
+};
+enum
+{
+	TW_STARGET_BATCH, TW_STARGET_NUMBER, TW_STARGET_TARGET, TW_STARGET_STAGING,
+	TW_STARGET_OPTIONS, TW_STARGET_NATTS
+};
+enum
+{
+	TW_STASK_BATCH, TW_STASK_TASK, TW_STASK_XID, TW_STASK_ROWS, TW_STASK_COMMITTED_AT,
+	TW_STASK_ROLE, TW_STASK_MESSAGE, TW_STASK_NATTS
+};
+enum
+{
+	TW_ALIVE_BATCH, TW_ALIVE_TASK, TW_ALIVE_NATTS
+};
+enum
+{
+	TW_LEFTOVER_BATCH, TW_LEFTOVER_SINCE, TW_LEFTOVER_NATTS
+};
+#define TW_MAX_NATTS 11
 
 /* A scan by index, in its order or backwards, over the rows whose first columns are the keys */
 typedef struct TwScan TwScan;
@@ -327,6 +364,22 @@ extern char *tw_history_fingerprint(const char *block, Jsonb *params);
 /* Inserts a row of tw.failures into the current transaction; job and batch_id may be NULL */
 extern void tw_failure_record(const char *job, const char *batch_id, int attempt,
 							  const ErrorData *error, int line);
+
+/* ---------- in stage/task.c ---------- */
+
+/* For xact.c: a task that was attached must be committed or rolled back */
+extern void tw_task_before_commit(void);
+extern void tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
+extern void tw_task_clear(void);
+
+/* ---------- in stage/publish.c ---------- */
+
+/*
+ * Runs a block and sets result, rows and operations of outcome.  Whoever has a
+ * block language sets it; transactional_writer.c does.
+ */
+typedef void (*TwBlockRunner) (const char *source, int length, Jsonb *params, TwOutcome *outcome);
+extern TwBlockRunner tw_block_runner;
 
 /* ---------- in signal.c ---------- */
 

@@ -32,15 +32,18 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			tw_task_before_commit();
 			tw_open_before_commit(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
+			tw_task_before_commit();
 			tw_open_before_commit(true);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			tw_open_clear();
+			tw_task_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -61,10 +64,12 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			tw_open_subxact_end(true, subid, parent);
+			tw_task_subxact_end(true, subid, parent);
 			psm_subxact_end(subid, true);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			tw_open_subxact_end(false, subid, parent);
+			tw_task_subxact_end(false, subid, parent);
 			psm_subxact_end(subid, false);
 			break;
 		case SUBXACT_EVENT_START_SUB:
