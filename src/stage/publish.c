@@ -396,34 +396,43 @@ append_operation(StringInfo buf, const StageTarget *target, const char *command,
 					 (unsigned long long) rows, (long long) target->staged);
 }
 
+/* Rows of a table may refer to rows of one before it: those go last */
 static void
-write_targets(const List *targets, StageSql *sqls, TwOutcome *outcome, StringInfo operations)
+delete_rows(const List *targets, const StageSql *sqls, bool last, TwOutcome *outcome,
+			StringInfo operations)
 {
-	ListCell   *lc;
-	uint64		rows;
-
-	appendStringInfoChar(operations, '[');
-	/* rows of a table may refer to rows of one before it: those go last */
 	for (int i = list_length(targets) - 1; i >= 0; i--)
 	{
-		if (sqls[i].delete == NULL)
+		uint64		rows;
+
+		if (sqls[i].delete == NULL || sqls[i].delete_last != last)
 			continue;
 		rows = run_sql(sqls[i].delete);
 		outcome->rows += rows;
 		append_operation(operations, (StageTarget *) list_nth(targets, i), "DELETE", rows);
 	}
+}
+
+static void
+write_targets(const List *targets, const StageSql *sqls, TwOutcome *outcome, StringInfo operations)
+{
+	ListCell   *lc;
+
+	outcome->has_rows = true;
+	appendStringInfoChar(operations, '[');
+	delete_rows(targets, sqls, false, outcome, operations);
 	foreach(lc, targets)
 	{
-		StageSql   *sql = &sqls[foreach_current_index(lc)];
+		const StageSql *sql = &sqls[foreach_current_index(lc)];
+		uint64		rows = run_sql(sql->write);
 
-		rows = run_sql(sql->write);
 		if (sql->write_rest != NULL)
 			rows += run_sql(sql->write_rest);
 		outcome->rows += rows;
 		append_operation(operations, (StageTarget *) lfirst(lc), sql->command, rows);
 	}
+	delete_rows(targets, sqls, true, outcome, operations);
 	appendStringInfoChar(operations, ']');
-	outcome->has_rows = true;
 }
 
 /* The batch's rows go into its targets */

@@ -35,6 +35,7 @@
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
+#include "commands/defrem.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
 #include "executor/spi.h"

@@ -367,7 +367,16 @@ stage_sql_build(const StageTarget *target, StageSql *sql)
 			sql->duplicate = duplicate_sql(target);
 	}
 	if (target->mode == STAGE_OVERWRITE)
+	{
 		sql->delete = delete_sql(target);
+
+		/*
+		 * Rows that others refer to can go when those have been written anew.
+		 * Otherwise what goes first makes room for what comes, in every unique
+		 * index.
+		 */
+		sql->delete_last = target->referenced && target->keys != NIL;
+	}
 
 	if (target->mode == STAGE_MERGE || (target->mode == STAGE_OVERWRITE && target->keys != NIL))
 	{

@@ -96,6 +96,7 @@ typedef struct StageTarget
 	char	   *staging_quoted;
 	char		relkind;
 	bool		has_row_triggers;	/* BEFORE INSERT, which may drop rows */
+	bool		referenced;		/* by foreign keys */
 	List	   *columns;		/* StageColumn, without the dropped ones */
 	List	   *keys;			/* StageKey; NIL: no key is used */
 	Node	   *key_where;		/* of a partial index; NULL: none */
@@ -185,6 +186,7 @@ typedef struct StageSql
 	char	   *null_key;		/* a staged row with a null in its key; columns are the key's */
 	char	   *duplicate;		/* a key staged twice */
 	char	   *delete;			/* overwrite: what is not staged any more */
+	bool		delete_last;	/* after all targets are written, otherwise before */
 	char	   *write;			/* the rows */
 	char	   *write_rest;		/* rows that a partial key does not cover */
 	const char *command;		/* of write, for the history */

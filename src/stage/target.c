@@ -91,13 +91,45 @@ option_list(const JsonbValue *value, const char *name, int number)
 	return list;
 }
 
+/* A piece of SQL in the options, for the error context */
+typedef struct Fragment
+{
+	const char *text;
+	const char *name;
+	int			target;
+	int			offset;			/* of the text in what the parser sees */
+} Fragment;
+
+/* Errors are at a place in the fragment, not in the statement that passed it */
+static void
+fragment_callback(void *arg)
+{
+	Fragment   *fragment = (Fragment *) arg;
+	int			position = geterrposition();
+
+	if (position > 0)
+	{
+		errposition(0);
+		internalerrposition(Max(position - fragment->offset, 1));
+		internalerrquery(fragment->text);
+	}
+	errcontext("\"%s\" of target %d", fragment->name, fragment->target);
+}
+
 /* The text alone must be what we make a part of our own statement */
 static void
 check_fragment(const char *text, const char *name, int number, bool order)
 {
-	List	   *parsed = order ? raw_parser(psprintf("SELECT ORDER BY %s\n", text), RAW_PARSE_DEFAULT) :
-		raw_parser(text, RAW_PARSE_PLPGSQL_EXPR);
+	const char *prefix = order ? "SELECT ORDER BY " : "";
+	Fragment	fragment = {text, name, number, strlen(prefix)};
+	ErrorContextCallback callback = {error_context_stack, fragment_callback, &fragment};
+	List	   *parsed;
 	SelectStmt *select = NULL;
+
+	error_context_stack = &callback;
+	parsed = raw_parser(psprintf("%s%s\n", prefix, text),
+						order ? RAW_PARSE_DEFAULT : RAW_PARSE_PLPGSQL_EXPR);
+	error_context_stack = callback.previous;
 
 	if (list_length(parsed) == 1 && IsA(linitial_node(RawStmt, parsed)->stmt, SelectStmt))
 		select = (SelectStmt *) linitial_node(RawStmt, parsed)->stmt;
@@ -331,11 +363,14 @@ static Node *
 parse_key_expression(const StageTarget *target, Relation rel, const char *text)
 {
 	ParseState *pstate = make_parsestate(NULL);
+	Fragment	fragment = {text, "key", target->number, 0};
+	ErrorContextCallback callback = {error_context_stack, fragment_callback, &fragment};
 	ParseNamespaceItem *item;
 	SelectStmt *select;
 	Node	   *expr;
 
 	check_fragment(text, "key", target->number, false);
+	error_context_stack = &callback;
 	select = (SelectStmt *) linitial_node(RawStmt, raw_parser(text, RAW_PARSE_PLPGSQL_EXPR))->stmt;
 	pstate->p_sourcetext = text;
 	item = addRangeTableEntryForRelation(pstate, rel, AccessShareLock, NULL, false, true);
@@ -344,6 +379,7 @@ parse_key_expression(const StageTarget *target, Relation rel, const char *text)
 						 EXPR_KIND_INDEX_EXPRESSION);
 	assign_expr_collations(pstate, expr);
 	free_parsestate(pstate);
+	error_context_stack = callback.previous;
 	return eval_const_expressions(NULL, expr);
 }
 
@@ -537,6 +573,19 @@ load_key(StageTarget *target, Relation rel)
 				 errhint("Leave \"key\" out.")));
 }
 
+static bool
+is_referenced(Relation rel)
+{
+	if (rel->trigdesc == NULL)
+		return false;
+	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
+	{
+		if (RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) == RI_TRIGGER_PK)
+			return true;
+	}
+	return false;
+}
+
 void
 stage_target_load(StageTarget *target, LOCKMODE lockmode)
 {
@@ -557,6 +606,7 @@ stage_target_load(StageTarget *target, LOCKMODE lockmode)
 	if (target->staging_name == NULL)
 		target->staging_name = pstrdup(RelationGetRelationName(rel));
 	target->has_row_triggers = rel->trigdesc != NULL && rel->trigdesc->trig_insert_before_row;
+	target->referenced = is_referenced(rel);
 	load_columns(target, rel);
 	load_key(target, rel);
 	check_rights(target, rel);
