@@ -15,5 +15,6 @@ _PG_init(void)
 {
 	tw_guc_init();
 	tw_xact_init();
+	tw_worker_init();
 	tw_block_runner = psm_block_run;
 }

@@ -46,6 +46,11 @@ extern void tw_guc_init(void);
 
 extern void tw_xact_init(void);
 
+/* ---------- in worker.c ---------- */
+
+/* Registers the background workers, when the library is being preloaded */
+extern void tw_worker_init(void);
+
 /* ---------- in table.c: the only direct access to our own tables ---------- */
 
 typedef enum TwTable
