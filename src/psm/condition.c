@@ -154,6 +154,7 @@ psm_exec_error_callback(void *arg)
 	PsmPos		pos;
 	int			offset;
 
+	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
 	pos = ex->stmt->pos;

@@ -727,6 +727,8 @@ psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
 	CHECK_FOR_INTERRUPTS();
 	ex->stmt = stmt;
+	if (unlikely(psm_timed_out))
+		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
 		return psm_exec_protected(ex, stmt);
 	return psm_exec_plain(ex, stmt);
@@ -804,6 +806,7 @@ psm_exec_run(PsmExec *ex)
 	error_context_stack = &context;
 
 	psm_exec_stmt(ex, &ex->script->body->stmt);
+	psm_timeout_check();
 
 	error_context_stack = context.previous;
 	psm_error_line_clear();

@@ -17,6 +17,8 @@
 
 #include "tw.h"
 
+#include <signal.h>
+
 #include "access/tupdesc.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -790,6 +792,12 @@ extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handl
 
 /* In dynamic.c */
 extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
+
+/* In timeout.c */
+extern volatile sig_atomic_t psm_timed_out;
+extern void psm_timeout_begin(MemoryContext mcxt);
+extern void psm_timeout_check(void);
+extern void psm_timeout_error(void);
 
 /* In cache.c */
 extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
