@@ -32,7 +32,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#define MAX_KEYS 2
+#define MAX_KEYS 3
 
 static const struct
 {
@@ -47,19 +47,24 @@ static const struct
 	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
 };
 
-/* keys: the equality function of each key column */
+/*
+ * The keys a caller gives, in its order: the equality function of each, and
+ * which column of the index it is for (0: the same as its place).
+ */
 static const struct
 {
 	const char *name;
 	TwTable		table;
 	RegProcedure keys[MAX_KEYS];
+	AttrNumber	columns[MAX_KEYS];
 }			indexes[] =
 {
 	[TW_INDEX_JOB] = {"job_pkey", TW_TABLE_JOB, {F_TEXTEQ}},
-	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}, {2, 1}},
 	[TW_INDEX_BATCH_VERSION] = {"batch_version_idx", TW_TABLE_BATCH, {F_TEXTEQ, F_INT8EQ}},
 	[TW_INDEX_BATCH_STARTED] = {"batch_started_at_idx", TW_TABLE_BATCH, {F_TEXTEQ}},
-	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME,
+	{F_XID8EQ, F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
 	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
 };
@@ -70,6 +75,7 @@ struct TwScan
 	Relation	index;
 	IndexScanDesc scan;
 	TupleTableSlot *slot;
+	MemoryContext row_context;	/* of the row last given out; tw_table_scan_*() only */
 };
 
 static Oid	relation_oid(const char *name);
@@ -132,9 +138,14 @@ scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datu
 
 	Assert(nkeys <= MAX_KEYS);
 	for (int i = 0; i < nkeys; i++)
-		ScanKeyEntryInitialize(&scankeys[i], 0, i + 1, BTEqualStrategyNumber, InvalidOid,
-							   indexes[index].keys[i] == F_TEXTEQ ? C_COLLATION_OID : InvalidOid,
-							   indexes[index].keys[i], keys[i]);
+	{
+		AttrNumber	column = indexes[index].columns[i] ? indexes[index].columns[i] : i + 1;
+		bool		text = indexes[index].keys[i] == F_TEXTEQ;
+
+		/* the access method wants them in the order of its columns */
+		ScanKeyEntryInitialize(&scankeys[column - 1], 0, column, BTEqualStrategyNumber, InvalidOid,
+							   text ? C_COLLATION_OID : InvalidOid, indexes[index].keys[i], keys[i]);
+	}
 
 	scan->rel = tw_table_open(indexes[index].table);
 	scan->index = index_open(relation_oid(indexes[index].name), AccessShareLock);
@@ -153,13 +164,21 @@ scan_end(TwScan *scan)
 	tw_table_close(scan->rel);
 }
 
+/*
+ * The index may keep what it allocates here for the rest of the scan, so the
+ * row alone goes into a context of its own.
+ */
 static bool
-scan_next(TwScan *scan, ScanDirection direction, TwRow *row)
+scan_next(TwScan *scan, ScanDirection direction, MemoryContext row_context, TwRow *row)
 {
+	MemoryContext old;
+
 	if (!index_getnext_slot(scan->scan, direction, scan->slot))
 		return false;
+	old = MemoryContextSwitchTo(row_context);
 	row->tuple = ExecCopySlotHeapTuple(scan->slot);
 	heap_deform_tuple(row->tuple, RelationGetDescr(scan->rel), row->values, row->nulls);
+	MemoryContextSwitchTo(old);
 	return true;
 }
 
@@ -171,7 +190,7 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 	bool		found;
 
 	scan_begin(&scan, index, snapshot, nkeys, keys);
-	found = scan_next(&scan, direction, row);
+	found = scan_next(&scan, direction, CurrentMemoryContext, row);
 	scan_end(&scan);
 	return found;
 }
@@ -179,19 +198,25 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 TwScan *
 tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys)
 {
-	return scan_begin(palloc(sizeof(TwScan)), index, snapshot, nkeys, keys);
+	TwScan	   *scan = palloc(sizeof(TwScan));
+
+	scan->row_context = AllocSetContextCreate(CurrentMemoryContext, "transactional_writer scan",
+											  ALLOCSET_SMALL_SIZES);
+	return scan_begin(scan, index, snapshot, nkeys, keys);
 }
 
 bool
-tw_table_scan_next(TwScan *scan, TwRow *row)
+tw_table_scan_next(TwScan *scan, ScanDirection direction, TwRow *row)
 {
-	return scan_next(scan, ForwardScanDirection, row);
+	MemoryContextReset(scan->row_context);
+	return scan_next(scan, direction, scan->row_context, row);
 }
 
 void
 tw_table_scan_end(TwScan *scan)
 {
 	scan_end(scan);
+	MemoryContextDelete(scan->row_context);
 	pfree(scan);
 }
 

@@ -125,7 +125,10 @@ error_offset(PsmExec *ex)
 	text = ex->run_text ? ex->run_text : expr->text;
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
-	ours = error->internalquery != NULL && strcmp(error->internalquery, text) == 0;
+	ours = error->internalquery != NULL &&
+		(strcmp(error->internalquery, text) == 0 ||
+		 (expr->plan != NULL && expr->plan->plan != NULL &&
+		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
 	FreeErrorData(error);
 	MemoryContextSwitchTo(oldcontext);
 	if (!ours)

@@ -24,30 +24,17 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-ExprContext *
-psm_econtext(PsmExec *ex)
-{
-	if (ex->econtext == NULL)
-		ex->econtext = psm_econtext_push();
-	return ex->econtext;
-}
-
 void
-psm_eval_cleanup(PsmExec *ex)
+psm_eval_tuples_free(PsmExec *ex)
 {
-	if (ex->eval_tuples != NULL)
-	{
-		ListCell   *lc;
+	ListCell   *lc;
 
-		SPI_freetuptable(ex->eval_tuples);
-		ex->eval_tuples = NULL;
-		foreach(lc, ex->more_tuples)
-			SPI_freetuptable(lfirst(lc));
-		list_free(ex->more_tuples);
-		ex->more_tuples = NIL;
-	}
-	if (ex->econtext != NULL)
-		ResetExprContext(ex->econtext);
+	SPI_freetuptable(ex->eval_tuples);
+	ex->eval_tuples = NULL;
+	foreach(lc, ex->more_tuples)
+		SPI_freetuptable(lfirst(lc));
+	list_free(ex->more_tuples);
+	ex->more_tuples = NIL;
 }
 
 /* ---------- preparing ---------- */
@@ -129,17 +116,30 @@ make_simple(PsmPlan *plan)
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
 }
 
-/* Makes the plan of a piece of SQL unless a good one is there */
+/*
+ * Lets messages and logs show a statement as it is written: PostgreSQL keeps the
+ * text for them alone once it is parsed, and :name is as long as what stood in
+ * for it.
+ */
+static void
+restore_text(PsmExpr *expr, CachedPlanSource *source)
+{
+	char	   *text = unconstify(char *, source->query_string);
+	const char *written = expr->script->source + expr->pos.offset - expr->prefix;
+
+	for (int i = 0; i < expr->nhosts; i++)
+		memcpy(text + expr->hosts[i].offset, written + expr->hosts[i].offset,
+			   expr->hosts[i].length);
+}
+
+/* Makes the plan of a piece of SQL; see psm_prepare() */
 void
-psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options)
+psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 {
 	PsmPlan    *plan = expr->plan;
 	SPIPrepareOptions options = {0};
 	PsmExec    *parsing;
 	SPIPlanPtr	spi_plan;
-
-	if (likely(plan != NULL && plan->plan != NULL && plan->shape == ex->script->shape))
-		return;
 
 	if (plan == NULL)
 		plan = expr->plan = MemoryContextAllocZero(ex->script->mcxt, sizeof(PsmPlan));
@@ -165,6 +165,7 @@ psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	SPI_keepplan(spi_plan);
 	plan->plan = spi_plan;
 	plan->source = linitial(SPI_plan_get_plan_sources(spi_plan));
+	restore_text(expr, plan->source);
 	plan->shape = ex->script->shape;
 	plan->simple = NULL;
 	plan->cached_lxid = InvalidLocalTransactionId;
