@@ -146,6 +146,13 @@ error_offset(PsmExec *ex)
 	return Max(offset - expr->prefix, 0) + expr->pos.offset;
 }
 
+/* Where an execution is: at a statement, or at a declaration of a block that begins */
+PsmPos
+psm_exec_pos(const PsmExec *ex)
+{
+	return ex->declaring ? ex->declaring->pos : ex->stmt->pos;
+}
+
 /* Error context of an execution; arg is the PsmExec */
 void
 psm_exec_error_callback(void *arg)
@@ -157,7 +164,7 @@ psm_exec_error_callback(void *arg)
 	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
-	pos = ex->stmt->pos;
+	pos = psm_exec_pos(ex);
 	offset = error_offset(ex);
 	if (offset >= 0)
 	{
@@ -168,7 +175,8 @@ psm_exec_error_callback(void *arg)
 		internalerrquery(source);
 		function_parse_error_transpose(source);
 	}
-	report_place(ex->script->function, pos, psm_stmt_name(ex->stmt));
+	report_place(ex->script->function, pos,
+				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
 }
 

@@ -44,6 +44,19 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
+/* Positions are in the text, which is not what the client sent */
+static void
+text_error_callback(void *arg)
+{
+	int			position = geterrposition();
+
+	if (position <= 0)
+		return;
+	errposition(0);
+	internalerrposition(position);
+	internalerrquery(arg);
+}
+
 /* Refuses what is not one statement that may run here */
 static void
 check_text(const char *text)
@@ -86,6 +99,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	SPIExecuteOptions options = {0};
 	char	   *text = psm_eval_text(ex, stmt->text);
 	MemoryContext oldcontext;
+	ErrorContextCallback context;
 	int			rc;
 	uint64		n;
 	SPITupleTable *tuples;
@@ -97,8 +111,15 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 
 	/* all of it is needed for this statement only */
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	context.callback = text_error_callback;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	text = number_markers(text, list_length(stmt->using));
+	context.arg = text;
 	check_text(text);
+	error_context_stack = context.previous;
+
 	options.params = using_values(ex, stmt->using);
 	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;

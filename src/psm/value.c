@@ -45,6 +45,23 @@ var_set_type(PsmScript *script, PsmVar *var)
 	}
 }
 
+/* A declared type that is being looked up */
+typedef struct TypeLookup
+{
+	const char *source;
+	int			offset;
+} TypeLookup;
+
+/* Error context of a type that cannot be had; what PostgreSQL says has no place */
+static void
+type_error_callback(void *arg)
+{
+	const TypeLookup *lookup = arg;
+
+	if (geterrposition() <= 0)
+		psm_errposition(lookup->source, lookup->offset);
+}
+
 /*
  * Looks up the declared types of a new script.  Errors: 42704 for an unknown
  * type, 0A000 for one that no variable can have.
@@ -52,6 +69,13 @@ var_set_type(PsmScript *script, PsmVar *var)
 void
 psm_types_resolve(PsmScript *script)
 {
+	TypeLookup	lookup = {script->source, 0};
+	ErrorContextCallback context;
+
+	context.callback = type_error_callback;
+	context.arg = &lookup;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	for (int i = 0; i < script->nvars; i++)
 	{
 		PsmVar	   *var = script->vars[i];
@@ -64,6 +88,7 @@ psm_types_resolve(PsmScript *script)
 				var_set_type(script, var);
 			continue;			/* otherwise a CASE's operand, whose type comes at run time */
 		}
+		lookup.offset = var->pos.offset;
 		parseTypeString(var->typename, &var->type, &var->typmod, tw_hard_errors);
 		if (get_typtype(var->type) == TYPTYPE_PSEUDO)
 			ereport(ERROR,
@@ -73,6 +98,7 @@ psm_types_resolve(PsmScript *script)
 					 psm_errposition(script->source, var->pos.offset)));
 		var_set_type(script, var);
 	}
+	error_context_stack = context.previous;
 }
 
 /* False when DDL has since dropped or changed a type that the script declares */
