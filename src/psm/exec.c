@@ -33,8 +33,19 @@ exec_set(PsmExec *ex, PsmSet *stmt)
 	Oid			type;
 	int32		typmod;
 	Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+	PsmVar	   *var = stmt->target.var;
 
-	psm_assign(ex, &stmt->target, value, isnull, type, typmod);
+	/* the common case: nothing to cast, nothing to copy, nothing to free */
+	if (likely(type == var->type && var->typbyval && var->typmod == -1 &&
+			   var->kind == PSM_VAR_SCALAR && type < FirstNormalObjectId))
+	{
+		PsmValue   *v = &ex->values[var->number];
+
+		v->value = value;
+		v->isnull = isnull;
+	}
+	else
+		psm_assign(ex, &stmt->target, value, isnull, type, typmod);
 	psm_eval_cleanup(ex);
 	return PSM_NEXT;
 }

@@ -18,6 +18,7 @@
 #include "tw.h"
 
 #include "access/tupdesc.h"
+#include "executor/executor.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
 #include "nodes/params.h"
@@ -27,6 +28,9 @@
 #include "utils/jsonb.h"
 #include "utils/plancache.h"
 #include "utils/portal.h"
+
+/* ours alone: nothing but what PostgreSQL looks up by name is exported */
+#pragma GCC visibility push(hidden)
 
 typedef struct PsmScript PsmScript;
 typedef struct PsmScope PsmScope;
@@ -675,7 +679,7 @@ extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool i
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
 
 /* In expr.c: plans and evaluation */
-extern void psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options);
+extern void psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options);
 extern Datum psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32 *typmod);
 extern bool psm_eval_bool(PsmExec *ex, PsmExpr *expr);
 extern char *psm_eval_text(PsmExec *ex, PsmExpr *expr);
@@ -684,9 +688,36 @@ extern void psm_execute_into(PsmExec *ex, PsmExpr *expr, DestReceiver *dest);
 extern Portal psm_open(PsmExec *ex, PsmExpr *expr, const char *name);
 extern Oid	psm_expr_relation(PsmExpr *expr);
 extern Oid	psm_utility_relation(const Node *stmt);
-extern void psm_eval_cleanup(PsmExec *ex);
+extern void psm_eval_tuples_free(PsmExec *ex);
 extern void psm_plan_free(PsmPlan *plan);
-extern ExprContext *psm_econtext(PsmExec *ex);
+
+/* Makes the plan of a piece of SQL unless a good one is there */
+static inline void
+psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options)
+{
+	if (unlikely(expr->plan == NULL || expr->plan->plan == NULL ||
+				 expr->plan->shape != ex->script->shape))
+		psm_plan_make(ex, expr, cursor_options);
+}
+
+/* The context in which this execution evaluates; made when first needed */
+static inline ExprContext *
+psm_econtext(PsmExec *ex)
+{
+	if (unlikely(ex->econtext == NULL))
+		ex->econtext = psm_econtext_push();
+	return ex->econtext;
+}
+
+/* Frees what evaluations have returned */
+static inline void
+psm_eval_cleanup(PsmExec *ex)
+{
+	if (unlikely(ex->eval_tuples != NULL))
+		psm_eval_tuples_free(ex);
+	if (ex->econtext != NULL && !ex->econtext->ecxt_per_tuple_memory->isReset)
+		ResetExprContext(ex->econtext);
+}
 
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
@@ -749,5 +780,7 @@ extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutco
 extern void psm_constraints_check(bool keep);
 extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
 								 TwClaim *claim);
+
+#pragma GCC visibility pop
 
 #endif							/* TW_PSM_H */
