@@ -412,6 +412,12 @@ struct PsmScript
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
+	/* owned by exec.c: the operations of the last execution, see operations_json() */
+	TwOperation *last_ops;
+	int			last_nops;
+	uint64		last_generation;
+	Jsonb	   *last_json;
+
 	List	   *retired;		/* SPIPlanPtr: plans replaced while they may be running */
 	uint64		shape;			/* bumped when a row's columns change: plans made before are made again */
 };
@@ -561,7 +567,7 @@ struct PsmExec
 {
 	PsmScript  *script;
 	MemoryContext mcxt;			/* the values live here */
-	PsmExec    *outer;			/* the execution that this one interrupts, if any */
+	MemoryContextCallback gone; /* of mcxt */
 
 	PsmValue   *values;
 	char	  **cursors;		/* names of open portals, by PsmCursor.number; NULL: closed */
@@ -657,7 +663,8 @@ extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type
 
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
-extern ParamListInfo psm_params_create(PsmExec *ex);
+extern void psm_params_init(PsmExec *ex, ParamListInfo params);
+extern void psm_params_forget(const PsmExec *ex);
 extern void psm_hosts_bind(PsmExec *ex, Jsonb *params);
 extern bool psm_hosts_match(PsmScript *script, Jsonb *params);
 extern void psm_hosts_describe(PsmScript *script, Jsonb *params);
@@ -762,7 +769,7 @@ extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
 
 /* In cache.c */
 extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
-extern void psm_script_use(PsmScript *script, MemoryContext mcxt);
+extern void psm_script_unuse(PsmScript *script);
 extern void psm_script_free(PsmScript *script);
 
 /* In function.c: functions, procedures and triggers in LANGUAGE psm */
