@@ -59,8 +59,8 @@ psm_stmt_name(const PsmStmt *stmt)
 /* ---------- where an error comes from ---------- */
 
 /* Byte offset of the character at position pos (from 1) of text */
-static int
-char_offset(const char *text, int pos)
+int
+psm_char_offset(const char *text, int pos)
 {
 	const char *p = text;
 
@@ -91,7 +91,7 @@ psm_compile_error_callback(void *arg)
 
 	if (pos > 0)
 	{
-		report_place(source->function, psm_pos(source->text, char_offset(source->text, pos)),
+		report_place(source->function, psm_pos(source->text, psm_char_offset(source->text, pos)),
 					 "compilation");
 		function_parse_error_transpose(source->text);
 	}
@@ -99,15 +99,29 @@ psm_compile_error_callback(void *arg)
 		errcontext("compilation of psm function %s", source->function);
 }
 
-/* Offset in the script of the error in the piece of SQL at hand, or -1 */
-static int
-error_offset(PsmExec *ex)
+/* A name that could be a variable's; not a column to be written, nor a table in FROM */
+static bool
+is_unknown_name(const ErrorData *error)
+{
+	const char *message = error->message_id ? error->message_id : "";
+
+	return (error->sqlerrcode == ERRCODE_UNDEFINED_COLUMN && !strstr(message, "of relation")) ||
+		(error->sqlerrcode == ERRCODE_UNDEFINED_TABLE && strstr(message, "FROM-clause"));
+}
+
+/*
+ * Offset in the script of the error in the piece of SQL at hand, or -1.  For
+ * error context callbacks.  An unknown name gets a hint if it has none.
+ */
+int
+psm_error_offset(PsmExec *ex)
 {
 	PsmExpr    *expr = ex->expr;
 	const char *text;
 	int			pos = getinternalerrposition();
 	int			offset;
 	bool		ours;
+	bool		unknown;
 	MemoryContext oldcontext;
 	ErrorData  *error;
 
@@ -119,12 +133,13 @@ error_offset(PsmExec *ex)
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
 	ours = error->internalquery != NULL && strcmp(error->internalquery, text) == 0;
+	unknown = error->hint == NULL && is_unknown_name(error);
 	FreeErrorData(error);
 	MemoryContextSwitchTo(oldcontext);
 	if (!ours)
 		return -1;
 
-	offset = char_offset(text, pos);
+	offset = psm_char_offset(text, pos);
 	if (ex->run_text)
 	{
 		for (int i = expr->nhosts - 1; i >= 0; i--)
@@ -133,7 +148,15 @@ error_offset(PsmExec *ex)
 				offset -= Min(ex->splices[i].grown, offset - ex->splices[i].at);
 		}
 	}
-	return Max(offset - expr->prefix, 0) + expr->pos.offset;
+	offset = Max(offset - expr->prefix, 0) + expr->pos.offset;
+	if (unknown)
+	{
+		const char *hint = psm_guess_column(ex, expr, offset);
+
+		if (hint != NULL)
+			errhint("%s", hint);
+	}
+	return offset;
 }
 
 /* Error context of an execution; arg is the PsmExec */
@@ -147,7 +170,7 @@ psm_exec_error_callback(void *arg)
 	if (ex->stmt == NULL)
 		return;
 	pos = ex->stmt->pos;
-	offset = error_offset(ex);
+	offset = psm_error_offset(ex);
 	if (offset >= 0)
 	{
 		const char *source = ex->script->source;

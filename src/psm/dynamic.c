@@ -44,18 +44,27 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
-/* Refuses what is not one statement that may run here */
-static void
-check_text(const char *text)
+/*
+ * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
+ * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
+ * statements that may not run here.
+ */
+Node *
+psm_dynamic_parse(char **text, int nusing)
 {
-	List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
+	List	   *parsed;
+	Node	   *stmt;
 
+	*text = number_markers(*text, nusing);
+	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("EXECUTE IMMEDIATE takes one statement, but the text has %d",
 						list_length(parsed))));
-	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt, NULL, 0);
+	stmt = linitial_node(RawStmt, parsed)->stmt;
+	psm_check_runnable(stmt, NULL, 0);
+	return stmt;
 }
 
 static ParamListInfo
@@ -92,8 +101,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the statement text of EXECUTE IMMEDIATE is null")));
-	text = number_markers(text, list_length(stmt->using));
-	check_text(text);
+	(void) psm_dynamic_parse(&text, list_length(stmt->using));
 	options.params = using_values(ex, stmt->using);
 	options.read_only = ex->read_only;
 	options.must_return_tuples = stmt->into != NIL;

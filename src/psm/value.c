@@ -44,6 +44,23 @@ var_set_type(PsmScript *script, PsmVar *var)
 	}
 }
 
+/* A declaration whose type is looked up */
+typedef struct Declaration
+{
+	const PsmScript *script;
+	const PsmVar *var;
+} Declaration;
+
+/* Error context: the place of the declaration, which PostgreSQL cannot know */
+static void
+declaration_error(void *arg)
+{
+	const Declaration *declaration = arg;
+
+	if (geterrposition() <= 0)
+		psm_errposition(declaration->script->source, declaration->var->pos.offset);
+}
+
 /*
  * Looks up the declared types of a new script.  Errors: 42704 for an unknown
  * type, 0A000 for one that no variable can have.
@@ -51,10 +68,19 @@ var_set_type(PsmScript *script, PsmVar *var)
 void
 psm_types_resolve(PsmScript *script)
 {
+	Declaration declaration = {script, NULL};
+	ErrorContextCallback context;
+
+	context.callback = declaration_error;
+	context.arg = &declaration;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+
 	for (int i = 0; i < script->nvars; i++)
 	{
 		PsmVar	   *var = script->vars[i];
 
+		declaration.var = var;
 		if (var->for_row)
 			continue;
 		if (var->typename == NULL)
@@ -68,10 +94,10 @@ psm_types_resolve(PsmScript *script)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("variable \"%s\" cannot have pseudo-type %s", var->name,
-							format_type_be(var->type)),
-					 psm_errposition(script->source, var->pos.offset)));
+							format_type_be(var->type))));
 		var_set_type(script, var);
 	}
+	error_context_stack = context.previous;
 }
 
 /* False when DDL has since dropped or changed a type that the script declares */
@@ -146,6 +172,19 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 		ex->script->shape++;
 	}
 	row_alloc(ex, var);
+}
+
+/* Gives the operand of a CASE its type, as its expression has it */
+void
+psm_operand_describe(PsmScript *script, PsmVar *var, Oid type)
+{
+	if (var->type == type)
+		return;
+	var->type = type;
+	var->typmod = -1;
+	var->collation = get_typcollation(type);
+	get_typlenbyval(type, &var->typlen, &var->typbyval);
+	script->shape++;
 }
 
 static void
