@@ -70,6 +70,7 @@ struct TwScan
 	Relation	index;
 	IndexScanDesc scan;
 	TupleTableSlot *slot;
+	MemoryContext row_context;	/* of the row last given out; tw_table_scan_*() only */
 };
 
 static Oid	relation_oid(const char *name);
@@ -153,13 +154,21 @@ scan_end(TwScan *scan)
 	tw_table_close(scan->rel);
 }
 
+/*
+ * The index may keep what it allocates here for the rest of the scan, so the
+ * row alone goes into a context of its own.
+ */
 static bool
-scan_next(TwScan *scan, ScanDirection direction, TwRow *row)
+scan_next(TwScan *scan, ScanDirection direction, MemoryContext row_context, TwRow *row)
 {
+	MemoryContext old;
+
 	if (!index_getnext_slot(scan->scan, direction, scan->slot))
 		return false;
+	old = MemoryContextSwitchTo(row_context);
 	row->tuple = ExecCopySlotHeapTuple(scan->slot);
 	heap_deform_tuple(row->tuple, RelationGetDescr(scan->rel), row->values, row->nulls);
+	MemoryContextSwitchTo(old);
 	return true;
 }
 
@@ -171,7 +180,7 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 	bool		found;
 
 	scan_begin(&scan, index, snapshot, nkeys, keys);
-	found = scan_next(&scan, direction, row);
+	found = scan_next(&scan, direction, CurrentMemoryContext, row);
 	scan_end(&scan);
 	return found;
 }
@@ -179,19 +188,25 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 TwScan *
 tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys)
 {
-	return scan_begin(palloc(sizeof(TwScan)), index, snapshot, nkeys, keys);
+	TwScan	   *scan = palloc(sizeof(TwScan));
+
+	scan->row_context = AllocSetContextCreate(CurrentMemoryContext, "transactional_writer scan",
+											  ALLOCSET_SMALL_SIZES);
+	return scan_begin(scan, index, snapshot, nkeys, keys);
 }
 
 bool
 tw_table_scan_next(TwScan *scan, TwRow *row)
 {
-	return scan_next(scan, ForwardScanDirection, row);
+	MemoryContextReset(scan->row_context);
+	return scan_next(scan, ForwardScanDirection, scan->row_context, row);
 }
 
 void
 tw_table_scan_end(TwScan *scan)
 {
 	scan_end(scan);
+	MemoryContextDelete(scan->row_context);
 	pfree(scan);
 }
 

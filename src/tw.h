@@ -22,6 +22,9 @@
 #include "compat.h"
 #include "errors.h"
 
+/* ours alone: nothing but what PostgreSQL looks up by name is exported */
+#pragma GCC visibility push(hidden)
+
 /* ---------- in guc.c: settings, transactional_writer.* ---------- */
 
 extern int	tw_max_attempts;
@@ -119,7 +122,7 @@ typedef struct TwRow
 extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 						  ScanDirection direction, TwRow *row);
 extern TwScan *tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys);
-extern bool tw_table_scan_next(TwScan *scan, TwRow *row);
+extern bool tw_table_scan_next(TwScan *scan, TwRow *row);	/* row lives until the next call */
 extern void tw_table_scan_end(TwScan *scan);
 
 /* Replaces a row found before; false: somebody else has changed it meanwhile */
@@ -328,5 +331,7 @@ extern void tw_failure_record(const char *job, const char *batch_id, int attempt
  * sets *sqlstate to the packed value.
  */
 extern bool tw_sqlstate_parse(const char *s, int *sqlstate);
+
+#pragma GCC visibility pop
 
 #endif							/* TW_H */

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What demo, tests and benchmark share: a private PostgreSQL with the extension in it and
 # throw-away servers.  Sourced by bash with the repository's top as working directory.
 #
@@ -155,7 +156,7 @@ prepare() {
 	tar -cf - --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
 		Makefile transactional_writer.control src sql expected test doc README.md 2>/dev/null |
 		as_user tar -xf - --no-same-owner -C "$tw/src" || true
-	as_user make -C "$tw/src" -j "$(nproc)" COPT=-Werror PG_CONFIG="$PG_CONFIG" all lint install \
+	as_user make -s -C "$tw/src" -j "$(nproc)" COPT=-Werror PG_CONFIG="$PG_CONFIG" all lint install \
 		>"$tw/build.log" 2>&1 || { cat "$tw/build.log" >&2; die 'the build failed'; }
 }
 

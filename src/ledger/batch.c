@@ -55,7 +55,7 @@ tw_batch_check_length(const char *what, const char *value, int limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s of %zu bytes is out of range", what, length),
-				 errdetail("A %s has 1 to %d bytes.", what, limit)));
+				 errdetail("It must have 1 to %d bytes.", limit)));
 }
 
 bool
@@ -223,7 +223,7 @@ check_version(const TwClaim *claim)
 				(errcode(ERRCODE_TW_OUT_OF_ORDER),
 				 errmsg("version %lld of job \"%s\" is out of order",
 						(long long) claim->version, claim->job),
-				 errdetail("Version %lld is committed, and batch \"%s\" is not in the ledger.",
+				 errdetail("The job is at version %lld, and batch \"%s\" is not in the ledger.",
 						   (long long) highest, claim->batch_id),
 				 errhint("Versions of a job increase; the batch may have been pruned.")));
 	return true;

@@ -27,6 +27,7 @@
 
 static TimestampTz cutoff(const TwJob *job, const Interval *older_than);
 static bool prune_batch(const TwRow *batch);
+static void remember_version(TwJob *pruned, int64 version);
 static int64 prune_batches(const char *job, TimestampTz before, TwJob *pruned);
 static void prune_failures(const char *job, TimestampTz before);
 static void keep_version(const char *job, const TwJob *pruned);
@@ -62,6 +63,14 @@ prune_batch(const TwRow *batch)
 	return true;
 }
 
+static void
+remember_version(TwJob *pruned, int64 version)
+{
+	pruned->pruned_version = pruned->has_pruned_version ?
+		Max(pruned->pruned_version, version) : version;
+	pruned->has_pruned_version = true;
+}
+
 /* Deletes a chunk of old batches; pruned gets the highest version among them */
 static int64
 prune_batches(const char *job, TimestampTz before, TwJob *pruned)
@@ -70,29 +79,24 @@ prune_batches(const char *job, TimestampTz before, TwJob *pruned)
 													  ALLOCSET_DEFAULT_SIZES);
 	Datum		key = CStringGetTextDatum(job);
 	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_BATCH_STARTED, SnapshotSelf, 1, &key);
-	MemoryContext old = MemoryContextSwitchTo(row_context);
 	int64		count = 0;
 	TwRow		row;
 
 	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
 		   DatumGetTimestampTz(row.values[TW_BATCH_STARTED_AT]) < before)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (prune_batch(&row))
-		{
-			count++;
-			if (!row.nulls[TW_BATCH_VERSION])
-			{
-				int64		version = DatumGetInt64(row.values[TW_BATCH_VERSION]);
+		MemoryContext old = MemoryContextSwitchTo(row_context);
+		bool		gone = prune_batch(&row);
 
-				pruned->pruned_version = pruned->has_pruned_version ?
-					Max(pruned->pruned_version, version) : version;
-				pruned->has_pruned_version = true;
-			}
-		}
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(old);
 		MemoryContextReset(row_context);
+		if (!gone)
+			continue;
+		count++;
+		if (!row.nulls[TW_BATCH_VERSION])
+			remember_version(pruned, DatumGetInt64(row.values[TW_BATCH_VERSION]));
 	}
-	MemoryContextSwitchTo(old);
 	tw_table_scan_end(scan);
 	MemoryContextDelete(row_context);
 	return count;
@@ -101,11 +105,8 @@ prune_batches(const char *job, TimestampTz before, TwJob *pruned)
 static void
 prune_failures(const char *job, TimestampTz before)
 {
-	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "pruned failure",
-													  ALLOCSET_DEFAULT_SIZES);
 	Datum		key = CStringGetTextDatum(job);
 	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_FAILURE, SnapshotSelf, 1, &key);
-	MemoryContext old = MemoryContextSwitchTo(row_context);
 	int			count = 0;
 	TwRow		row;
 
@@ -116,11 +117,8 @@ prune_failures(const char *job, TimestampTz before)
 		if (!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.tuple->t_data)) &&
 			tw_table_delete(TW_TABLE_FAILURE, &row.tuple->t_self, false))
 			count++;
-		MemoryContextReset(row_context);
 	}
-	MemoryContextSwitchTo(old);
 	tw_table_scan_end(scan);
-	MemoryContextDelete(row_context);
 }
 
 /* The highest version that was pruned outlives its row */

@@ -100,6 +100,18 @@ return_json(PsmExec *ex, PsmReturn *stmt)
 
 /* ---------- running a block ---------- */
 
+static Jsonb *
+copy_jsonb(const Jsonb *jsonb)
+{
+	Jsonb	   *copy;
+
+	if (jsonb == NULL)
+		return NULL;
+	copy = palloc(VARSIZE(jsonb));
+	memcpy(copy, jsonb, VARSIZE(jsonb));
+	return copy;
+}
+
 /* A parameter that is missing is reported as an error of the text, at its place */
 static void
 bind_parameters(PsmExec *ex, Jsonb *params)
@@ -131,7 +143,6 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 		elog(ERROR, "SPI_connect failed");
 	script = psm_cache_get(source, length, params);
 	mcxt = AllocSetContextCreate(CurrentMemoryContext, "psm execution", ALLOCSET_DEFAULT_SIZES);
-	psm_script_use(script, mcxt);
 	MemoryContextSwitchTo(mcxt);
 	ex = psm_exec_create(script);
 	ex->do_return = return_json;
@@ -140,14 +151,9 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	psm_exec_run(ex);
 
 	MemoryContextSwitchTo(caller);
-	outcome->operations = psm_exec_operations(ex, &outcome->rows);
+	outcome->operations = copy_jsonb(psm_exec_operations(ex, &outcome->rows));
 	outcome->has_rows = true;
-	outcome->result = NULL;
-	if (ex->result != NULL)
-	{
-		outcome->result = palloc(VARSIZE(ex->result));
-		memcpy(outcome->result, ex->result, VARSIZE(ex->result));
-	}
+	outcome->result = copy_jsonb(ex->result);
 	MemoryContextDelete(mcxt);
 	SPI_finish();
 }

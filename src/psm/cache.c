@@ -45,25 +45,12 @@ psm_script_free(PsmScript *script)
 	MemoryContextDelete(script->mcxt);
 }
 
-static void
-script_unused(void *arg)
+/* An execution of the script is over */
+void
+psm_script_unuse(PsmScript *script)
 {
-	PsmScript  *script = arg;
-
 	if (--script->in_use == 0 && script->stale)
 		psm_script_free(script);
-}
-
-/* Keeps a script alive until mcxt is reset or deleted */
-void
-psm_script_use(PsmScript *script, MemoryContext mcxt)
-{
-	MemoryContextCallback *unused = MemoryContextAllocZero(mcxt, sizeof(MemoryContextCallback));
-
-	unused->func = script_unused;
-	unused->arg = script;
-	script->in_use++;
-	MemoryContextRegisterResetCallback(mcxt, unused);
 }
 
 static void
@@ -172,7 +159,7 @@ cache_insert(PsmScript *script)
 }
 
 /*
- * The compiled form of a block, to be executed at once under psm_script_use().
+ * The compiled form of a block, to be executed at once by psm_exec_create().
  * Errors: whatever is wrong with it, with its place.  Nothing has run then.
  */
 PsmScript *

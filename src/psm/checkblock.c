@@ -786,7 +786,6 @@ check_block(Check *check)
 		script = check->script;
 		MemoryContextSetParent(script->mcxt, CacheMemoryContext);
 		script->stale = true;	/* goes with our memory, whatever happens */
-		psm_script_use(script, CurrentMemoryContext);
 		check->ex = psm_exec_create(script);
 		psm_hosts_bind(check->ex, check->params, true);
 		for (int i = 0; i < script->nhosts; i++)

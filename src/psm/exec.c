@@ -16,9 +16,11 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
+#include "utils/syscache.h"
 
 /* Rows that a FOR loop fetches at once: few at first, since it may stop early */
 #define FOR_FIRST_BATCH 10
@@ -33,8 +35,19 @@ exec_set(PsmExec *ex, PsmSet *stmt)
 	Oid			type;
 	int32		typmod;
 	Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+	PsmVar	   *var = stmt->target.var;
 
-	psm_assign(ex, &stmt->target, value, isnull, type, typmod);
+	/* the common case: nothing to cast, nothing to copy, nothing to free */
+	if (likely(type == var->type && var->typbyval && var->typmod == -1 &&
+			   var->kind == PSM_VAR_SCALAR && type < FirstNormalObjectId))
+	{
+		PsmValue   *v = &ex->values[var->number];
+
+		v->value = value;
+		v->isnull = isnull;
+	}
+	else
+		psm_assign(ex, &stmt->target, value, isnull, type, typmod);
 	psm_eval_cleanup(ex);
 	return PSM_NEXT;
 }
@@ -638,23 +651,48 @@ psm_exec_stmts(PsmExec *ex, List *stmts)
 
 /* ---------- an execution ---------- */
 
-/* Makes an execution of a script in the current memory context, which must outlive it */
+/* Reset callback of PsmExec.mcxt */
+static void
+exec_gone(void *arg)
+{
+	PsmExec    *ex = arg;
+
+	psm_params_forget(ex);
+	psm_script_unuse(ex->script);
+}
+
+/*
+ * Makes an execution of a script in the current memory context, which must
+ * outlive it; the script is in use until that is reset or deleted.  All that
+ * has a known size is one allocation.
+ */
 PsmExec *
 psm_exec_create(PsmScript *script)
 {
-	PsmExec    *ex = palloc0(sizeof(PsmExec));
+	Size		values = MAXALIGN(sizeof(PsmExec));
+	Size		counts = values + MAXALIGN(script->nvars * sizeof(PsmValue));
+	Size		cursors = counts + MAXALIGN(script->nstmts * sizeof(PsmCount));
+	Size		params = cursors + MAXALIGN(script->ncursors * sizeof(char *));
+	char	   *chunk = palloc0(params + sizeof(ParamListInfoData));
+	PsmExec    *ex = (PsmExec *) chunk;
 
 	ex->script = script;
 	ex->mcxt = CurrentMemoryContext;
-	ex->counts = palloc0(script->nstmts * sizeof(PsmCount));
-	ex->cursors = palloc0(script->ncursors * sizeof(char *));
-	ex->params = psm_params_create(ex);
+	ex->values = (PsmValue *) (chunk + values);
+	ex->counts = (PsmCount *) (chunk + counts);
+	ex->cursors = (char **) (chunk + cursors);
+	psm_params_init(ex, (ParamListInfo) (chunk + params));
 	psm_values_init(ex);
+
+	script->in_use++;
+	ex->gone.func = exec_gone;
+	ex->gone.arg = ex;
+	MemoryContextRegisterResetCallback(ex->mcxt, &ex->gone);
 	return ex;
 }
 
 /*
- * Runs the script to its end.  in_use of the script is the caller's to hold.
+ * Runs the script to its end.
  */
 void
 psm_exec_run(PsmExec *ex)
@@ -675,12 +713,62 @@ psm_exec_run(PsmExec *ex)
 	ex->econtext = NULL;
 }
 
-/* What each SQL statement that ran did, for the ledger; *rows: how many rows were written */
+/* ---------- operations ---------- */
+
+/* Bumped when any relation or schema changes, so perhaps its name */
+static uint64 names_generation = 1;
+
+static void
+names_changed(Datum arg, int cacheid, uint32 hash)
+{
+	names_generation++;
+}
+
+/*
+ * The operations as JSON.  A job does much the same in each of its batches, so
+ * the last one is kept with the script.
+ */
+static Jsonb *
+operations_json(PsmScript *script, const TwOperation *ops, int n)
+{
+	static bool registered = false;
+	Jsonb	   *json;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(RELOID, names_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, names_changed, (Datum) 0);
+		registered = true;
+	}
+	if (script->last_json != NULL && script->last_nops == n &&
+		script->last_generation == names_generation &&
+		memcmp(script->last_ops, ops, n * sizeof(TwOperation)) == 0)
+		return script->last_json;
+
+	json = tw_history_operations(ops, n);
+	if (script->last_json != NULL)
+		pfree(script->last_json);
+	script->last_json = NULL;
+	if (script->last_ops == NULL)
+		script->last_ops = MemoryContextAlloc(script->mcxt,
+											  Max(script->nstmts, 1) * sizeof(TwOperation));
+	memcpy(script->last_ops, ops, n * sizeof(TwOperation));
+	script->last_nops = n;
+	script->last_generation = names_generation;
+	script->last_json = MemoryContextAlloc(script->mcxt, VARSIZE(json));
+	memcpy(script->last_json, json, VARSIZE(json));
+	return json;
+}
+
+/*
+ * What each SQL statement that ran did, for the ledger, valid until the script
+ * runs again; *rows: how many rows were written.
+ */
 Jsonb *
 psm_exec_operations(PsmExec *ex, int64 *rows)
 {
 	PsmScript  *script = ex->script;
-	TwOperation *ops = palloc(Max(script->nstmts, 1) * sizeof(TwOperation));
+	TwOperation *ops = palloc0(Max(script->nstmts, 1) * sizeof(TwOperation));
 	int			n = 0;
 
 	*rows = 0;
@@ -702,5 +790,5 @@ psm_exec_operations(PsmExec *ex, int64 *rows)
 		ops[n].executions = count->executions;
 		n++;
 	}
-	return tw_history ? tw_history_operations(ops, n) : NULL;
+	return tw_history ? operations_json(script, ops, n) : NULL;
 }

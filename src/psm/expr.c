@@ -24,30 +24,17 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-ExprContext *
-psm_econtext(PsmExec *ex)
-{
-	if (ex->econtext == NULL)
-		ex->econtext = psm_econtext_push();
-	return ex->econtext;
-}
-
 void
-psm_eval_cleanup(PsmExec *ex)
+psm_eval_tuples_free(PsmExec *ex)
 {
-	if (ex->eval_tuples != NULL)
-	{
-		ListCell   *lc;
+	ListCell   *lc;
 
-		SPI_freetuptable(ex->eval_tuples);
-		ex->eval_tuples = NULL;
-		foreach(lc, ex->more_tuples)
-			SPI_freetuptable(lfirst(lc));
-		list_free(ex->more_tuples);
-		ex->more_tuples = NIL;
-	}
-	if (ex->econtext != NULL)
-		ResetExprContext(ex->econtext);
+	SPI_freetuptable(ex->eval_tuples);
+	ex->eval_tuples = NULL;
+	foreach(lc, ex->more_tuples)
+		SPI_freetuptable(lfirst(lc));
+	list_free(ex->more_tuples);
+	ex->more_tuples = NIL;
 }
 
 /* ---------- preparing ---------- */
@@ -129,17 +116,14 @@ make_simple(PsmPlan *plan)
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
 }
 
-/* Makes the plan of a piece of SQL unless a good one is there */
+/* Makes the plan of a piece of SQL; see psm_prepare() */
 void
-psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options)
+psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 {
 	PsmPlan    *plan = expr->plan;
 	SPIPrepareOptions options = {0};
 	PsmExec    *parsing;
 	SPIPlanPtr	spi_plan;
-
-	if (likely(plan != NULL && plan->plan != NULL && plan->shape == ex->script->shape))
-		return;
 
 	if (plan == NULL)
 		plan = expr->plan = MemoryContextAllocZero(ex->script->mcxt, sizeof(PsmPlan));

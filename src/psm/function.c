@@ -26,6 +26,7 @@
 #include "storage/itemptr.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -709,7 +710,6 @@ psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function)
 {
 	FunctionCall call = {function, fcinfo, CurrentMemoryContext};
 	PsmScript  *script = function->script;
-	MemoryContext mcxt;
 	PsmExec    *ex;
 	Datum		result;
 
@@ -725,9 +725,7 @@ psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function)
 		check_set_context(fcinfo);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	mcxt = CurrentMemoryContext;	/* SPI's, which goes with SPI_finish() */
-	psm_script_use(script, mcxt);
-	ex = psm_exec_create(script);
+	ex = psm_exec_create(script);	/* in SPI's memory, which goes with SPI_finish() */
 	ex->do_return = do_return;
 	ex->return_arg = &call;
 	ex->read_only = function->read_only;

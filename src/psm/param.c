@@ -292,11 +292,11 @@ psm_parser_setup(ParseState *pstate, void *arg)
 	expr->plan->nslots = 0;
 }
 
-/* Reset callback of PsmExec.mcxt: the parser hooks must not follow a pointer to what is gone */
-static void
-exec_gone(void *arg)
+/* An execution is over: the parser hooks must not follow a pointer to it */
+void
+psm_params_forget(const PsmExec *ex)
 {
-	if (parsing_exec == arg)
+	if (parsing_exec == ex)
 		parsing_exec = NULL;
 }
 
@@ -422,22 +422,15 @@ param_compile(ParamListInfo params, Param *param, ExprState *state, Datum *resv,
 	ExprEvalPushStep(state, &scratch);
 }
 
-ParamListInfo
-psm_params_create(PsmExec *ex)
+/* Sets up the parameter list of an execution */
+void
+psm_params_init(PsmExec *ex, ParamListInfo params)
 {
-	ParamListInfo params = makeParamList(0);
-	MemoryContextCallback *gone = palloc0(sizeof(MemoryContextCallback));
-
-	gone->func = exec_gone;
-	gone->arg = ex;
-	MemoryContextRegisterResetCallback(ex->mcxt, gone);
-
 	params->paramFetch = param_fetch;
 	params->paramFetchArg = ex;
 	params->paramCompile = param_compile;
 	params->parserSetup = psm_parser_setup;
-	params->parserSetupArg = NULL;
-	return params;
+	ex->params = params;
 }
 
 /* ---------- parameters of the script ---------- */

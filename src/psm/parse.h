@@ -18,6 +18,9 @@
 
 #include "lib/stringinfo.h"
 
+/* ours alone: nothing but what PostgreSQL looks up by name is exported */
+#pragma GCC visibility push(hidden)
+
 /* A label around the place being parsed */
 typedef struct PsmLabel
 {
@@ -125,5 +128,7 @@ extern bool psm_is_plannable(const PsmToken *token);
 /* ---------- check.c ---------- */
 
 extern void psm_check_type(const char *source, const char *typename, int offset);
+
+#pragma GCC visibility pop
 
 #endif							/* TW_PSM_PARSE_H */

@@ -18,6 +18,7 @@
 #include "tw.h"
 
 #include "access/tupdesc.h"
+#include "executor/executor.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
 #include "nodes/params.h"
@@ -27,6 +28,9 @@
 #include "utils/jsonb.h"
 #include "utils/plancache.h"
 #include "utils/portal.h"
+
+/* ours alone: nothing but what PostgreSQL looks up by name is exported */
+#pragma GCC visibility push(hidden)
 
 typedef struct PsmScript PsmScript;
 typedef struct PsmScope PsmScope;
@@ -410,6 +414,12 @@ struct PsmScript
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
+	/* owned by exec.c: the operations of the last execution, see operations_json() */
+	TwOperation *last_ops;
+	int			last_nops;
+	uint64		last_generation;
+	Jsonb	   *last_json;
+
 	List	   *retired;		/* SPIPlanPtr: plans replaced while they may be running */
 	uint64		shape;			/* bumped when a row's columns change: plans made before are made again */
 };
@@ -562,7 +572,7 @@ struct PsmExec
 {
 	PsmScript  *script;
 	MemoryContext mcxt;			/* the values live here */
-	PsmExec    *outer;			/* the execution that this one interrupts, if any */
+	MemoryContextCallback gone; /* of mcxt */
 
 	PsmValue   *values;
 	char	  **cursors;		/* names of open portals, by PsmCursor.number; NULL: closed */
@@ -659,7 +669,8 @@ extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type
 
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
-extern ParamListInfo psm_params_create(PsmExec *ex);
+extern void psm_params_init(PsmExec *ex, ParamListInfo params);
+extern void psm_params_forget(const PsmExec *ex);
 extern void psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok);
 pg_noreturn extern void psm_host_missing(PsmScript *script, int host, Jsonb *params);
 extern bool psm_hosts_match(PsmScript *script, Jsonb *params);
@@ -683,7 +694,7 @@ extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool i
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
 
 /* In expr.c: plans and evaluation */
-extern void psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options);
+extern void psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options);
 extern Datum psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32 *typmod);
 extern bool psm_eval_bool(PsmExec *ex, PsmExpr *expr);
 extern char *psm_eval_text(PsmExec *ex, PsmExpr *expr);
@@ -692,9 +703,36 @@ extern void psm_execute_into(PsmExec *ex, PsmExpr *expr, DestReceiver *dest);
 extern Portal psm_open(PsmExec *ex, PsmExpr *expr, const char *name);
 extern Oid	psm_expr_relation(PsmExpr *expr);
 extern Oid	psm_utility_relation(const Node *stmt);
-extern void psm_eval_cleanup(PsmExec *ex);
+extern void psm_eval_tuples_free(PsmExec *ex);
 extern void psm_plan_free(PsmPlan *plan);
-extern ExprContext *psm_econtext(PsmExec *ex);
+
+/* Makes the plan of a piece of SQL unless a good one is there */
+static inline void
+psm_prepare(PsmExec *ex, PsmExpr *expr, int cursor_options)
+{
+	if (unlikely(expr->plan == NULL || expr->plan->plan == NULL ||
+				 expr->plan->shape != ex->script->shape))
+		psm_plan_make(ex, expr, cursor_options);
+}
+
+/* The context in which this execution evaluates; made when first needed */
+static inline ExprContext *
+psm_econtext(PsmExec *ex)
+{
+	if (unlikely(ex->econtext == NULL))
+		ex->econtext = psm_econtext_push();
+	return ex->econtext;
+}
+
+/* Frees what evaluations have returned */
+static inline void
+psm_eval_cleanup(PsmExec *ex)
+{
+	if (unlikely(ex->eval_tuples != NULL))
+		psm_eval_tuples_free(ex);
+	if (ex->econtext != NULL && !ex->econtext->ecxt_per_tuple_memory->isReset)
+		ResetExprContext(ex->econtext);
+}
 
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
@@ -764,7 +802,7 @@ extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
 /* In cache.c */
 extern PsmScript *psm_compile(const char *source, Jsonb *params);
 extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
-extern void psm_script_use(PsmScript *script, MemoryContext mcxt);
+extern void psm_script_unuse(PsmScript *script);
 extern void psm_script_free(PsmScript *script);
 
 /* In function.c: functions, procedures and triggers in LANGUAGE psm */
@@ -783,5 +821,7 @@ extern void psm_constraints_check(bool keep);
 extern char *psm_block_text(FunctionCallInfo fcinfo, Jsonb **params);
 extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
 								 TwClaim *claim);
+
+#pragma GCC visibility pop
 
 #endif							/* TW_PSM_H */

@@ -276,7 +276,6 @@ psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_register_trigger_data(call.data) < 0)
 		elog(ERROR, "SPI_register_trigger_data failed");
-	psm_script_use(script, CurrentMemoryContext);
 	ex = psm_exec_create(script);
 	ex->do_return = do_return;
 	ex->return_arg = &call;

@@ -235,7 +235,6 @@ psm_values_init(PsmExec *ex)
 {
 	PsmScript  *script = ex->script;
 
-	ex->values = palloc0(script->nvars * sizeof(PsmValue));
 	for (int i = 0; i < script->nvars; i++)
 	{
 		ex->values[i].isnull = true;

@@ -1,0 +1,60 @@
+-- tw.forget_batch: a batch may run again, and the log says why
+CREATE VIEW forget_log AS
+	SELECT role = current_user AS by_us, at <= clock_timestamp() AS at, action, job, batch_id, reason
+	FROM tw.audit_log WHERE job = 'forget' ORDER BY audit_log.at;
+BEGIN;
+SELECT status FROM tw.begin_batch('forget', 'b', 'fp');
+SELECT status FROM tw.finish_batch('1');
+COMMIT;
+SELECT tw.forget_batch('forget', 'b', 'wrong file');
+SELECT count(*) FROM tw.ledger WHERE job = 'forget';
+SELECT * FROM forget_log;
+-- all of it is gone: another payload may take the key
+BEGIN;
+SELECT status, result FROM tw.begin_batch('forget', 'b', 'other');
+SELECT status FROM tw.finish_batch('2');
+COMMIT;
+SELECT status, result FROM tw.begin_batch('forget', 'b', 'other');
+
+-- forgotten and run again in one transaction
+BEGIN;
+SELECT tw.forget_batch('forget', 'b', 'once more');
+SELECT status FROM tw.begin_batch('forget', 'b', 'third');
+SELECT status FROM tw.finish_batch('3');
+COMMIT;
+SELECT status, result FROM tw.begin_batch('forget', 'b', 'third');
+-- rolled back: nothing is forgotten, nothing logged
+BEGIN;
+SELECT tw.forget_batch('forget', 'b', 'a mistake');
+ROLLBACK;
+SELECT status, result FROM tw.begin_batch('forget', 'b', 'third');
+SELECT * FROM forget_log;
+
+-- not there
+SELECT tw.forget_batch('forget', 'nope', 'why');
+\echo :SQLSTATE
+SELECT tw.forget_batch('forget no such job', 'b', 'why');
+\echo :SQLSTATE
+BEGIN;
+SELECT status FROM tw.begin_batch('forget', 'running');
+SELECT tw.forget_batch('forget', 'running', 'why');
+\echo :SQLSTATE
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT tw.forget_batch('forget', 'b', 'why');
+ROLLBACK;
+
+-- a version below the highest is let through, once for each time
+SELECT status FROM tw.begin_batch('forget', 'v1', version => 1);
+SELECT status FROM tw.begin_batch('forget', 'v2', version => 2);
+SELECT tw.forget_batch('forget', 'v1', 'half a file');
+BEGIN;
+SELECT status FROM tw.begin_batch('forget', 'v1', version => 1);
+ROLLBACK;
+SELECT status FROM tw.begin_batch('forget', 'v1', version => 1);
+SELECT status FROM tw.begin_batch('forget', 'v1', version => 1);
+SELECT tw.prune_ledger('forget', '0');
+SELECT tw.begin_batch('forget', 'v1', version => 1);
+\echo :SQLSTATE
+SELECT * FROM forget_log WHERE batch_id = 'v1';
+DROP VIEW forget_log;
