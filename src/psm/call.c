@@ -9,7 +9,6 @@
  */
 #include "psm/psm.h"
 
-#include "mb/pg_wchar.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 
@@ -33,18 +32,12 @@ contains_param(Node *node, void *context)
 	return IsA(node, Param) || expression_tree_walker(node, contains_param, context);
 }
 
-/* As PostgreSQL reports a place in a piece; the execution's context callback goes on from there */
 static int
-argument_position(PsmExpr *expr, Node *argument)
+argument_position(PsmExec *ex, PsmExpr *expr, Node *argument)
 {
 	int			location = exprLocation(argument);
 
-	if (location >= 0)
-	{
-		internalerrquery(expr->text);
-		internalerrposition(pg_mbstrlen_with_len(expr->text, location) + 1);
-	}
-	return 0;
+	return location >= 0 ? psm_run_errposition(ex, expr->pos.offset + location - expr->prefix) : 0;
 }
 
 /*
@@ -53,7 +46,7 @@ argument_position(PsmExpr *expr, Node *argument)
  * Errors: 42601 for anything that is computed from a variable.
  */
 static bool
-find_target(PsmExpr *expr, Node *argument, PsmTarget *target)
+find_target(PsmExec *ex, PsmExpr *expr, Node *argument, PsmTarget *target)
 {
 	Node	   *node = strip_implicit_coercions(argument);
 	const PsmSlot *slot;
@@ -66,7 +59,7 @@ find_target(PsmExpr *expr, Node *argument, PsmTarget *target)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("an output argument must be a variable"),
 				 errdetail("The argument is an expression, which cannot be assigned to."),
-				 argument_position(expr, argument)));
+				 argument_position(ex, expr, argument)));
 	}
 	slot = &expr->plan->slots[((Param *) node)->paramid - 1];
 	if (slot->kind == PSM_SLOT_HOST)
@@ -76,7 +69,7 @@ find_target(PsmExpr *expr, Node *argument, PsmTarget *target)
 				(errcode(ERRCODE_ERROR_IN_ASSIGNMENT),
 				 errmsg("\"%s\" cannot be assigned to", slot->var->name ? slot->var->name : "row"),
 				 errdetail("It is in the place of an output argument."),
-				 argument_position(expr, argument)));
+				 argument_position(ex, expr, argument)));
 	target->var = slot->var;
 	target->field = slot->kind == PSM_SLOT_FIELD ?
 		NameStr(TupleDescAttr(slot->var->tupdesc, slot->field)->attname) : NULL;
@@ -94,10 +87,8 @@ psm_call_check(PsmExec *ex, PsmExpr *expr)
 
 	if (call == NULL)
 		return;
-	ex->expr = expr;
 	foreach(lc, call->outargs)
-		(void) find_target(expr, lfirst(lc), &target);
-	ex->expr = NULL;
+		(void) find_target(ex, expr, lfirst(lc), &target);
 }
 
 /* Assigns what the procedure gave back; tuples NULL: it has no output arguments */
@@ -120,7 +111,7 @@ psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples)
 		bool		isnull;
 		Datum		value = SPI_getbinval(tuples->vals[0], tuples->tupdesc, ++i, &isnull);
 
-		if (find_target(expr, lfirst(lc), &target))
+		if (find_target(ex, expr, lfirst(lc), &target))
 			psm_assign(ex, &target, value, isnull, att->atttypid, att->atttypmod);
 	}
 }

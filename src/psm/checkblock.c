@@ -134,9 +134,14 @@ names_made_table(const Check *check, const char *message)
 static bool
 is_consequence(const Check *check, const ErrorData *error)
 {
+	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	/* any name could have been a column of that row, but for a table's */
 	if (check->unknown_rows > 0 &&
-		(ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION ||
-		 ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_INTERNAL_ERROR))
+		(category == ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION ||
+		 category == ERRCODE_INTERNAL_ERROR) &&
+		(error->message_id == NULL ||
+		 strcmp(error->message_id, "relation \"%s\" does not exist") != 0))
 		return true;
 	if (check->unsettled && is_missing_object(error->sqlerrcode))
 		return true;
@@ -408,7 +413,7 @@ check_target(Check *check, const PsmTarget *target, Oid type)
 	{
 		if (psm_row_field(var, target->field) < 0)
 			add_problem(check, target->pos.offset, ERRCODE_UNDEFINED_COLUMN,
-						psprintf("row \"%s\" has no column \"%s\"", var->name, target->field));
+						psprintf(PSM_NO_SUCH_FIELD, var->name, target->field));
 	}
 	else if (OidIsValid(type) && type != UNKNOWNOID && type != TEXTOID && !type_is_rowtype(type))
 		add_problem(check, target->pos.offset, ERRCODE_DATATYPE_MISMATCH,

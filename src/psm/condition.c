@@ -103,10 +103,19 @@ psm_compile_error_callback(void *arg)
 static bool
 is_unknown_name(const ErrorData *error)
 {
-	const char *message = error->message_id ? error->message_id : "";
+	static const char *const messages[] = {
+		"column \"%s\" does not exist",
+		"column %s.%s does not exist",
+		"missing FROM-clause entry for table \"%s\"",
+		PSM_NO_SUCH_FIELD
+	};
 
-	return (error->sqlerrcode == ERRCODE_UNDEFINED_COLUMN && !strstr(message, "of relation")) ||
-		(error->sqlerrcode == ERRCODE_UNDEFINED_TABLE && strstr(message, "FROM-clause"));
+	if (error->message_id == NULL)
+		return false;
+	for (int i = 0; i < lengthof(messages); i++)
+		if (strcmp(error->message_id, messages[i]) == 0)
+			return true;
+	return false;
 }
 
 /*
@@ -121,21 +130,26 @@ psm_error_offset(PsmExec *ex)
 	int			pos = getinternalerrposition();
 	int			offset;
 	bool		ours;
+	bool		in_script;
 	bool		unknown;
 	MemoryContext oldcontext;
 	ErrorData  *error;
 
-	if (expr == NULL || pos <= 0)
+	if (pos <= 0)
 		return -1;
 
 	/* a query further in may have failed: only its text tells */
-	text = ex->run_text ? ex->run_text : expr->text;
+	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
-	ours = error->internalquery != NULL && strcmp(error->internalquery, text) == 0;
+	ours = text != NULL && error->internalquery != NULL && strcmp(error->internalquery, text) == 0;
+	in_script = error->internalquery != NULL &&
+		strcmp(error->internalquery, ex->script->source) == 0;
 	unknown = error->hint == NULL && is_unknown_name(error);
 	FreeErrorData(error);
 	MemoryContextSwitchTo(oldcontext);
+	if (in_script)
+		return psm_char_offset(ex->script->source, pos);
 	if (!ours)
 		return -1;
 
@@ -157,6 +171,15 @@ psm_error_offset(PsmExec *ex)
 			errhint("%s", hint);
 	}
 	return offset;
+}
+
+/* ereport's part for an error of ours while a script runs, at a byte offset of it */
+int
+psm_run_errposition(PsmExec *ex, int offset)
+{
+	internalerrquery(ex->script->source);
+	internalerrposition(pg_mbstrlen_with_len(ex->script->source, offset) + 1);
+	return 0;
 }
 
 /* Error context of an execution; arg is the PsmExec */

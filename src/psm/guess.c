@@ -100,8 +100,9 @@ try_named(PsmGuess *guess, const char *name, const char *form, const char *quali
 	}
 }
 
-static void
-try_columns(PsmGuess *guess, const PsmVar *var)
+/* Tries the columns of a row variable */
+void
+psm_guess_fields(PsmGuess *guess, const PsmVar *var)
 {
 	if (var->kind != PSM_VAR_ROW || var->tupdesc == NULL)
 		return;
@@ -128,7 +129,7 @@ try_scope(PsmGuess *guess, const PsmExpr *expr, const PsmScope *scope, const cha
 			continue;
 		try_named(guess, var->name, "variable", qualifier);
 		if (qualifier == NULL && var->for_row)
-			try_columns(guess, var);
+			psm_guess_fields(guess, var);
 	}
 }
 
@@ -185,7 +186,7 @@ psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset)
 			PsmVar	   *var = lfirst(lc);
 
 			if (var->number < expr->nvisible && var->name != NULL && strcmp(var->name, name) == 0)
-				try_columns(&guess, var);
+				psm_guess_fields(&guess, var);
 		}
 	}
 	if (second == NULL)

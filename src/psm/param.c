@@ -170,7 +170,7 @@ row_column(ParseState *pstate, PsmExpr *expr, PsmVar *var, const char *name, int
 	if (field < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("row \"%s\" has no column \"%s\"", var->name, name),
+				 errmsg(PSM_NO_SUCH_FIELD, var->name, name),
 				 parser_errposition(pstate, location)));
 	return field_param(expr, var, field, location);
 }

@@ -758,11 +758,15 @@ extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
 extern int	psm_error_line(void);
 extern int	psm_error_offset(PsmExec *ex);
+extern int	psm_run_errposition(PsmExec *ex, int offset);
 extern int	psm_char_offset(const char *text, int pos);
 extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
 
 /* In guess.c */
+
+/* The message for r.x when the row r has no such column */
+#define PSM_NO_SUCH_FIELD "row \"%s\" has no column \"%s\""
 
 /* The nearest of the names tried to the one that is wanted */
 typedef struct PsmGuess
@@ -777,6 +781,7 @@ typedef struct PsmGuess
 extern void psm_guess_init(PsmGuess *guess, const char *wanted);
 extern bool psm_guess_try(PsmGuess *guess, const char *name);
 extern const char *psm_guess_hint(const PsmGuess *guess, const char *otherwise);
+extern void psm_guess_fields(PsmGuess *guess, const PsmVar *var);
 extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset);
 
 /* In handle.c: conditions, their handlers and savepoints */

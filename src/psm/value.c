@@ -392,6 +392,21 @@ psm_set_null(PsmExec *ex, PsmVar *var)
 	}
 }
 
+static void
+no_such_field(PsmExec *ex, const PsmTarget *target)
+{
+	PsmGuess	guess;
+
+	psm_guess_init(&guess, target->field);
+	psm_guess_fields(&guess, target->var);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg(PSM_NO_SUCH_FIELD, target->var->name, target->field),
+			 guess.best ? errhint("Perhaps you meant the column \"%s.%s\".", target->var->name,
+								  guess.best) : 0,
+			 psm_run_errposition(ex, target->pos.offset)));
+}
+
 /* Assigns a value of any type; it is cast as an assignment in PL/pgSQL would */
 void
 psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type, int32 typmod)
@@ -404,9 +419,7 @@ psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid t
 		Form_pg_attribute att;
 
 		if (field < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("row \"%s\" has no column \"%s\"", var->name, target->field)));
+			no_such_field(ex, target);
 		att = TupleDescAttr(var->tupdesc, field);
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
 						 att->atttypid, att->atttypmod);
