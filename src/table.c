@@ -32,7 +32,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#define MAX_KEYS 2
+#define MAX_KEYS 3
 
 static const struct
 {
@@ -47,19 +47,24 @@ static const struct
 	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
 };
 
-/* keys: the equality function of each key column */
+/*
+ * The keys a caller gives, in its order: the equality function of each, and
+ * which column of the index it is for (0: the same as its place).
+ */
 static const struct
 {
 	const char *name;
 	TwTable		table;
 	RegProcedure keys[MAX_KEYS];
+	AttrNumber	columns[MAX_KEYS];
 }			indexes[] =
 {
 	[TW_INDEX_JOB] = {"job_pkey", TW_TABLE_JOB, {F_TEXTEQ}},
-	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}, {2, 1}},
 	[TW_INDEX_BATCH_VERSION] = {"batch_version_idx", TW_TABLE_BATCH, {F_TEXTEQ, F_INT8EQ}},
 	[TW_INDEX_BATCH_STARTED] = {"batch_started_at_idx", TW_TABLE_BATCH, {F_TEXTEQ}},
-	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME,
+	{F_XID8EQ, F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
 	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
 };
@@ -133,9 +138,14 @@ scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datu
 
 	Assert(nkeys <= MAX_KEYS);
 	for (int i = 0; i < nkeys; i++)
-		ScanKeyEntryInitialize(&scankeys[i], 0, i + 1, BTEqualStrategyNumber, InvalidOid,
-							   indexes[index].keys[i] == F_TEXTEQ ? C_COLLATION_OID : InvalidOid,
-							   indexes[index].keys[i], keys[i]);
+	{
+		AttrNumber	column = indexes[index].columns[i] ? indexes[index].columns[i] : i + 1;
+		bool		text = indexes[index].keys[i] == F_TEXTEQ;
+
+		/* the access method wants them in the order of its columns */
+		ScanKeyEntryInitialize(&scankeys[column - 1], 0, column, BTEqualStrategyNumber, InvalidOid,
+							   text ? C_COLLATION_OID : InvalidOid, indexes[index].keys[i], keys[i]);
+	}
 
 	scan->rel = tw_table_open(indexes[index].table);
 	scan->index = index_open(relation_oid(indexes[index].name), AccessShareLock);
@@ -196,10 +206,10 @@ tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *ke
 }
 
 bool
-tw_table_scan_next(TwScan *scan, TwRow *row)
+tw_table_scan_next(TwScan *scan, ScanDirection direction, TwRow *row)
 {
 	MemoryContextReset(scan->row_context);
-	return scan_next(scan, ForwardScanDirection, scan->row_context, row);
+	return scan_next(scan, direction, scan->row_context, row);
 }
 
 void

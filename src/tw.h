@@ -57,10 +57,10 @@ typedef enum TwTable
 typedef enum TwIndex
 {
 	TW_INDEX_JOB,				/* (job) */
-	TW_INDEX_BATCH,				/* (job, batch_id) */
+	TW_INDEX_BATCH,				/* keys job, batch_id */
 	TW_INDEX_BATCH_VERSION,		/* (job, version) where version is not null */
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
-	TW_INDEX_BATCH_OUTCOME,		/* (job, batch_id) */
+	TW_INDEX_BATCH_OUTCOME,		/* keys xid, job, batch_id */
 	TW_INDEX_FAILURE,			/* (job, at) */
 	TW_INDEX_AUDIT			/* (job, batch_id) */
 } TwIndex;
@@ -78,8 +78,8 @@ enum
 };
 enum
 {
-	TW_RESULT_JOB, TW_RESULT_BATCH_ID, TW_RESULT_ROWS, TW_RESULT_FINISHED_AT, TW_RESULT_ATTEMPTS,
-	TW_RESULT_RESULT, TW_RESULT_OPERATIONS, TW_RESULT_NATTS
+	TW_RESULT_XID, TW_RESULT_JOB, TW_RESULT_BATCH_ID, TW_RESULT_ROWS, TW_RESULT_FINISHED_AT,
+	TW_RESULT_ATTEMPTS, TW_RESULT_RESULT, TW_RESULT_OPERATIONS, TW_RESULT_NATTS
 };
 enum
 {
@@ -122,7 +122,9 @@ typedef struct TwRow
 extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 						  ScanDirection direction, TwRow *row);
 extern TwScan *tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys);
-extern bool tw_table_scan_next(TwScan *scan, TwRow *row);	/* row lives until the next call */
+
+/* The next row, always in the same direction; it lives until the next call */
+extern bool tw_table_scan_next(TwScan *scan, ScanDirection direction, TwRow *row);
 extern void tw_table_scan_end(TwScan *scan);
 
 /* Replaces a row found before; false: somebody else has changed it meanwhile */
@@ -266,8 +268,10 @@ typedef enum TwSight
 
 extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
 
-/* The two keys of tw.batch and tw.batch_outcome */
+/* The two keys of tw.batch; those of tw.batch_outcome are the batch's xid and then these */
 extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
+
+extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
 
 /* ---------- in ledger/open.c ---------- */
 

@@ -30,7 +30,8 @@
 #include "utils/xid8.h"
 
 static void check_same(const TwClaim *claim, const TwRow *row);
-static bool check_version(const TwClaim *claim);
+static bool highest_version(const char *job, const char *batch_id, int64 *highest);
+static void check_version(const TwClaim *claim);
 static bool insert_claim(const TwClaim *claim, TwOutcome *outcome);
 static bool recorded_outcome(const TwClaim *claim, const TwRow *row, TwOutcome *outcome);
 static char *text_or_null(FunctionCallInfo fcinfo, int number);
@@ -81,7 +82,6 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 {
 	TwJob		job;
 	TwRow		row;
-	bool		pardoned;
 
 	tw_batch_check_writable("batch claim");
 	if (!tw_batch_requested(claim->job, claim->batch_id))
@@ -112,15 +112,12 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 					return false;
 				break;
 			case TW_NOT_THERE:
-				pardoned = claim->has_version && check_version(claim);
-				if (insert_claim(claim, outcome))
-				{
-					if (pardoned)
-						tw_audit_record(TW_ACTION_RUN_AGAIN, claim->job, claim->batch_id, NULL);
-					tw_open_add(claim, outcome);
-					return true;
-				}
-				break;
+				if (!insert_claim(claim, outcome))
+					break;
+				if (claim->has_version)
+					check_version(claim);
+				tw_open_add(claim, outcome);
+				return true;
 		}
 	}
 }
@@ -130,6 +127,19 @@ tw_batch_keys(const char *job, const char *batch_id, Datum *keys)
 {
 	keys[0] = CStringGetTextDatum(job);
 	keys[1] = CStringGetTextDatum(batch_id);
+}
+
+/* What a batch did; false: it was never finished by its caller */
+bool
+tw_batch_find_outcome(const TwRow *batch, TwRow *outcome)
+{
+	Datum		keys[3];
+
+	keys[0] = batch->values[TW_BATCH_XID];
+	keys[1] = batch->values[TW_BATCH_JOB];
+	keys[2] = batch->values[TW_BATCH_BATCH_ID];
+	return tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 3, keys, ForwardScanDirection,
+						 outcome);
 }
 
 /* Is the batch in the ledger?  Waits for a transaction that is about to decide that. */
@@ -191,33 +201,46 @@ check_same(const TwClaim *claim, const TwRow *row)
 	}
 }
 
+/* The highest version that any batch but this one was committed with; false: none was */
+static bool
+highest_version(const char *job, const char *batch_id, int64 *highest)
+{
+	Datum		key = CStringGetTextDatum(job);
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_BATCH_VERSION, SnapshotSelf, 1, &key);
+	bool		found = false;
+	TwRow		row;
+	TwJob		job_row;
+
+	while (!found && tw_table_scan_next(scan, BackwardScanDirection, &row))
+	{
+		if (strcmp(TextDatumGetCString(row.values[TW_BATCH_BATCH_ID]), batch_id) == 0)
+			continue;
+		*highest = DatumGetInt64(row.values[TW_BATCH_VERSION]);
+		found = true;
+	}
+	tw_table_scan_end(scan);
+
+	/* after the ledger, because pruning moves a version from there to the job */
+	tw_job_require(job, &job_row);
+	if (!job_row.has_pruned_version)
+		return found;
+	*highest = found ? Max(*highest, job_row.pruned_version) : job_row.pruned_version;
+	return true;
+}
+
 /*
  * A batch that is not in the ledger must have a version above all that were
- * committed.  The ledger is read before the job: pruning moves the highest
- * version from the one to the other.  True: the version is too low, but the
- * batch was forgotten on purpose and has not been run again.
+ * committed, or have been forgotten on purpose and not run again since.  Called
+ * when our claim is in: before that, somebody else could still claim, commit and
+ * prune the same batch.
  */
-static bool
+static void
 check_version(const TwClaim *claim)
 {
-	Datum		key = CStringGetTextDatum(claim->job);
-	bool		has_highest;
-	int64		highest = 0;
-	TwRow		row;
-	TwJob		job;
+	int64		highest;
 
-	has_highest = tw_table_find(TW_INDEX_BATCH_VERSION, SnapshotSelf, 1, &key,
-								BackwardScanDirection, &row);
-	if (has_highest)
-		highest = DatumGetInt64(row.values[TW_BATCH_VERSION]);
-	if (tw_job_find(claim->job, &job) && job.has_pruned_version)
-	{
-		highest = has_highest ? Max(highest, job.pruned_version) : job.pruned_version;
-		has_highest = true;
-	}
-
-	if (!has_highest || claim->version > highest)
-		return false;
+	if (!highest_version(claim->job, claim->batch_id, &highest) || claim->version > highest)
+		return;
 	if (!tw_forget_pending(claim->job, claim->batch_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_OUT_OF_ORDER),
@@ -226,7 +249,7 @@ check_version(const TwClaim *claim)
 				 errdetail("The job is at version %lld, and batch \"%s\" is not in the ledger.",
 						   (long long) highest, claim->batch_id),
 				 errhint("Versions of a job increase; the batch may have been pruned.")));
-	return true;
+	tw_audit_record(TW_ACTION_RUN_AGAIN, claim->job, claim->batch_id, NULL);
 }
 
 /* Inserts our row; false: somebody else was faster */
@@ -290,11 +313,11 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 	 * that VACUUM leaves them alone.
 	 */
 	snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
-	tw_batch_keys(claim->job, claim->batch_id, keys);
-	if (!tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
+	if (!tw_batch_find_outcome(batch, &row))
 	{
 		/* never finished by its caller, or forgotten a moment ago */
 		UnregisterSnapshot(snapshot);
+		tw_batch_keys(claim->job, claim->batch_id, keys);
 		return tw_table_find(TW_INDEX_BATCH, SnapshotSelf, 2, keys, ForwardScanDirection, &row) &&
 			FullTransactionIdEquals(DatumGetFullTransactionId(row.values[TW_BATCH_XID]),
 									outcome->xid);

@@ -92,7 +92,7 @@ tw_forget_pending(const char *job, const char *batch_id)
 
 	tw_batch_keys(job, batch_id, keys);
 	scan = tw_table_scan_begin(TW_INDEX_AUDIT, SnapshotSelf, 2, keys);
-	while (tw_table_scan_next(scan, &row))
+	while (tw_table_scan_next(scan, ForwardScanDirection, &row))
 	{
 		char	   *action = TextDatumGetCString(row.values[TW_AUDIT_ACTION]);
 
@@ -152,9 +152,9 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 	char	   *job = required_text(fcinfo, 0, "job");
 	char	   *batch_id = required_text(fcinfo, 1, "batch_id");
 	char	   *reason = required_text(fcinfo, 2, "reason");
-	Datum		keys[2];
 	TwJob		job_row;
-	TwRow		row;
+	TwRow		batch;
+	TwRow		outcome;
 
 	tw_batch_check_writable("tw.forget_batch()");
 	(void) tw_batch_requested(job, batch_id);
@@ -163,13 +163,12 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 	lock_batch(job, batch_id);
 	do
 	{
-		find_for_delete(job, batch_id, &row);
+		find_for_delete(job, batch_id, &batch);
 		/* false: pruned meanwhile */
-	} while (!tw_table_delete(TW_TABLE_BATCH, &row.tuple->t_self, true));
+	} while (!tw_table_delete(TW_TABLE_BATCH, &batch.tuple->t_self, true));
 
-	tw_batch_keys(job, batch_id, keys);
-	if (tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
-		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, true);
+	if (tw_batch_find_outcome(&batch, &outcome))
+		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &outcome.tuple->t_self, true);
 	tw_audit_record(TW_ACTION_FORGET, job, batch_id, reason);
 	PG_RETURN_VOID();
 }

@@ -24,11 +24,15 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+
+/* Looks at a row that seems to be gone, before we believe that somebody has deleted it */
+#define MAX_LOOKS 100
 
 /* What a wait is for, for the error context */
 typedef struct WaitTarget
@@ -38,6 +42,7 @@ typedef struct WaitTarget
 } WaitTarget;
 
 static void job_from_row(const TwRow *row, TwJob *job);
+static bool exists_in_some_version(Datum key);
 static bool create(const char *job, const Interval *retention);
 static void check_member(const char *job, const TwJob *row);
 static void epoch_tag(LOCKTAG *tag, const char *job);
@@ -77,16 +82,48 @@ job_from_row(const TwRow *row, TwJob *job)
 		job->pruned_version = DatumGetInt64(row->values[TW_JOB_PRUNED_VERSION]);
 }
 
+/* Was a version of the job's row ever committed?  Jobs are not deleted. */
+static bool
+exists_in_some_version(Datum key)
+{
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_JOB, SnapshotAny, 1, &key);
+	TwRow		row;
+	bool		committed = false;
+
+	while (!committed && tw_table_scan_next(scan, ForwardScanDirection, &row))
+	{
+		HeapTupleHeader header = row.tuple->t_data;
+		TransactionId xmin = HeapTupleHeaderGetRawXmin(header);
+
+		committed = HeapTupleHeaderXminFrozen(header) ||
+			(!TransactionIdIsInProgress(xmin) && TransactionIdDidCommit(xmin));
+	}
+	tw_table_scan_end(scan);
+	return committed;
+}
+
+/*
+ * SnapshotSelf judges each version of the row at a moment of its own: when an
+ * update commits between two of them, the old one is seen as replaced and the
+ * new one as not yet there.  Then we look again.
+ */
 bool
 tw_job_find(const char *job, TwJob *result)
 {
 	Datum		key = CStringGetTextDatum(job);
 	TwRow		row;
 
-	if (!tw_table_find(TW_INDEX_JOB, SnapshotSelf, 1, &key, ForwardScanDirection, &row))
-		return false;
-	job_from_row(&row, result);
-	return true;
+	for (int tries = 0; tries < MAX_LOOKS; tries++)
+	{
+		if (tw_table_find(TW_INDEX_JOB, SnapshotSelf, 1, &key, ForwardScanDirection, &row))
+		{
+			job_from_row(&row, result);
+			return true;
+		}
+		if (!exists_in_some_version(key))
+			break;
+	}
+	return false;
 }
 
 /*

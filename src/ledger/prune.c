@@ -57,8 +57,7 @@ prune_batch(const TwRow *batch)
 	if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(batch->tuple->t_data)) ||
 		!tw_table_delete(TW_TABLE_BATCH, &batch->tuple->t_self, false))
 		return false;
-	if (tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, &batch->values[TW_BATCH_JOB],
-					  ForwardScanDirection, &row))
+	if (tw_batch_find_outcome(batch, &row))
 		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, false);
 	return true;
 }
@@ -82,7 +81,7 @@ prune_batches(const char *job, TimestampTz before, TwJob *pruned)
 	int64		count = 0;
 	TwRow		row;
 
-	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, ForwardScanDirection, &row) &&
 		   DatumGetTimestampTz(row.values[TW_BATCH_STARTED_AT]) < before)
 	{
 		MemoryContext old = MemoryContextSwitchTo(row_context);
@@ -110,7 +109,7 @@ prune_failures(const char *job, TimestampTz before)
 	int			count = 0;
 	TwRow		row;
 
-	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, &row) &&
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, ForwardScanDirection, &row) &&
 		   DatumGetTimestampTz(row.values[TW_FAILURE_AT]) < before)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -71,10 +71,13 @@ return_json(PsmExec *ex, PsmReturn *stmt)
 	{
 		SPITupleTable *tuples;
 		uint64		n;
+		int			rc;
 
-		psm_execute(ex, stmt->query, true, 0);
+		rc = psm_execute(ex, stmt->query, true, 0);
 		tuples = SPI_tuptable;
 		n = SPI_processed;
+		if (psm_writes_rows(rc))
+			psm_count_written(ex, &stmt->stmt, stmt->query, n);
 		oldcontext = MemoryContextSwitchTo(ex->mcxt);
 		result = rows_to_jsonb(tuples, n);
 		MemoryContextSwitchTo(oldcontext);

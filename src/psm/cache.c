@@ -27,6 +27,18 @@ static HTAB *cache = NULL;
 static dlist_head recent = DLIST_STATIC_INIT(recent);
 static int	ncached = 0;
 
+/* Frees the plans that were replaced; nobody may be executing the script */
+static void
+free_retired(PsmScript *script)
+{
+	ListCell   *lc;
+
+	foreach(lc, script->retired)
+		SPI_freeplan(lfirst(lc));
+	list_free(script->retired);
+	script->retired = NIL;
+}
+
 /* Frees a script with its plans; nobody may be executing it */
 void
 psm_script_free(PsmScript *script)
@@ -40,8 +52,7 @@ psm_script_free(PsmScript *script)
 		if (expr->plan != NULL)
 			psm_plan_free(expr->plan);
 	}
-	foreach(lc, script->retired)
-		SPI_freeplan(lfirst(lc));
+	free_retired(script);
 	MemoryContextDelete(script->mcxt);
 }
 
@@ -49,8 +60,12 @@ psm_script_free(PsmScript *script)
 void
 psm_script_unuse(PsmScript *script)
 {
-	if (--script->in_use == 0 && script->stale)
+	if (--script->in_use > 0)
+		return;
+	if (script->stale)
 		psm_script_free(script);
+	else if (script->retired != NIL)
+		free_retired(script);
 }
 
 static void

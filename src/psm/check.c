@@ -449,6 +449,26 @@ is_utility(Node *stmt)
 	}
 }
 
+/* Utility statements in which PostgreSQL takes parameters, since a query is in them */
+static bool
+takes_parameters(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_CallStmt:
+		case T_SelectStmt:
+		case T_DeclareCursorStmt:
+			return true;
+		case T_CreateTableAsStmt:
+			return ((CreateTableAsStmt *) stmt)->objtype == OBJECT_TABLE &&
+				!IsA(((CreateTableAsStmt *) stmt)->query, ExecuteStmt);
+		case T_ExplainStmt:
+			return !IsA(((ExplainStmt *) stmt)->query, ExecuteStmt);
+		default:
+			return false;
+	}
+}
+
 static void
 check_expression(PsmExpr *expr)
 {
@@ -513,7 +533,7 @@ check_statement(PsmExpr *expr, PsmSqlStmt *sql)
 	/* the parser's guess from the first word: utility statements take no $1 */
 	stmt = parse_text(expr, expr->spliced ? literal_text(expr) : expr->text, 0, expr->mode);
 	psm_check_runnable(stmt, source, expr->pos.offset);
-	expr->spliced = expr->nhosts > 0 && is_utility(stmt) && !IsA(stmt, CallStmt);
+	expr->spliced = expr->nhosts > 0 && is_utility(stmt) && !takes_parameters(stmt);
 
 	if ((sql == NULL || sql->into != NIL) && !gives_rows(stmt))
 		ereport(ERROR,

@@ -645,7 +645,7 @@ check_case(Check *check, PsmCase *stmt)
 	{
 		known = check_expr(check, stmt->operand) && OidIsValid(expr_type(stmt->operand));
 		if (known)
-			psm_operand_describe(check->script, stmt->operand_var, expr_type(stmt->operand));
+			psm_operand_describe(check->ex, stmt->operand_var, expr_type(stmt->operand));
 	}
 	check_branches(check, stmt->branches, stmt->otherwise, known);
 }

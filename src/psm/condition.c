@@ -25,6 +25,13 @@ psm_error_line(void)
 	return last_error_line;
 }
 
+/* What comes next is not to be blamed on an error before */
+void
+psm_error_line_clear(void)
+{
+	last_error_line = 0;
+}
+
 const char *
 psm_stmt_name(const PsmStmt *stmt)
 {
@@ -142,7 +149,10 @@ psm_error_offset(PsmExec *ex)
 	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
-	ours = text != NULL && error->internalquery != NULL && strcmp(error->internalquery, text) == 0;
+	ours = text != NULL && error->internalquery != NULL &&
+		(strcmp(error->internalquery, text) == 0 ||
+		 (expr->plan != NULL && expr->plan->plan != NULL &&
+		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
 	in_script = error->internalquery != NULL &&
 		strcmp(error->internalquery, ex->script->source) == 0;
 	unknown = error->hint == NULL && is_unknown_name(error);
@@ -192,7 +202,7 @@ psm_exec_error_callback(void *arg)
 
 	if (ex->stmt == NULL)
 		return;
-	pos = ex->stmt->pos;
+	pos = ex->declaring ? ex->declaring->pos : ex->stmt->pos;
 	offset = psm_error_offset(ex);
 	if (offset >= 0)
 	{
@@ -203,7 +213,8 @@ psm_exec_error_callback(void *arg)
 		internalerrquery(source);
 		function_parse_error_transpose(source);
 	}
-	report_place(ex->script->function, pos, psm_stmt_name(ex->stmt));
+	report_place(ex->script->function, pos,
+				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
 }
 
@@ -241,13 +252,20 @@ item_field(ErrorData *error, PsmItem item)
 	}
 }
 
+/* Class 01 or 02? */
+static bool
+is_completion(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category == ERRCODE_WARNING || category == ERRCODE_NO_DATA;
+}
+
 /* Raises a condition as an ordinary error, or as a WARNING for classes 01 and 02 */
 static void
 raise_condition(const ErrorData *error)
 {
-	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
-
-	ereport(category == ERRCODE_WARNING || category == ERRCODE_NO_DATA ? WARNING : ERROR,
+	ereport(is_completion(error->sqlerrcode) ? WARNING : ERROR,
 			(errcode(error->sqlerrcode),
 			 errmsg_internal("%s", error->message),
 			 error->detail ? errdetail_internal("%s", error->detail) : 0,
@@ -286,12 +304,12 @@ copy_condition(const ErrorData *from)
 	return error;
 }
 
-/* The condition that SIGNAL or RESIGNAL raises, in ex->mcxt */
+/* The condition that SIGNAL or RESIGNAL raises, in mcxt */
 static ErrorData *
-signalled_condition(PsmExec *ex, PsmSignal *stmt)
+signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 {
 	ErrorData  *error;
-	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
 
 	if (stmt->stmt.kind == PSM_RESIGNAL)
 		error = copy_condition(ex->diagnostics->error);
@@ -318,7 +336,7 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("a condition's items cannot be null")));
-		oldcontext = MemoryContextSwitchTo(ex->mcxt);
+		oldcontext = MemoryContextSwitchTo(mcxt);
 		set_field(item_field(error, i), text);
 		MemoryContextSwitchTo(oldcontext);
 	}
@@ -334,29 +352,21 @@ PsmResult
 psm_signal(PsmExec *ex, PsmSignal *stmt)
 {
 	ErrorData  *error;
+	int			sqlstate;
 
 	if (stmt->stmt.kind == PSM_RESIGNAL && ex->diagnostics == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESIGNAL_WHEN_HANDLER_NOT_ACTIVE),
 				 errmsg("RESIGNAL can only be used in a handler")));
-	error = signalled_condition(ex, stmt);
-	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
-	{
-		case ERRCODE_WARNING:
-		case ERRCODE_NO_DATA:
-			if (psm_completion_handled(ex, error->sqlerrcode))
-				return psm_completion(ex, error);
-			raise_condition(error);
-			FreeErrorData(error);
-			return PSM_NEXT;
-		default:
-			break;
-	}
+	sqlstate = stmt->sqlstate != 0 ? stmt->sqlstate : ex->diagnostics->error->sqlerrcode;
+	if (is_completion(sqlstate) && psm_completion_handled(ex, sqlstate))
+		return psm_completion(ex, signalled_condition(ex, stmt, ex->mcxt));
+	error = signalled_condition(ex, stmt, psm_passing_context(ex));
 	if (stmt->stmt.kind == PSM_RESIGNAL && stmt->sqlstate == 0 &&
 		ex->diagnostics->error->elevel >= ERROR)
 		ReThrowError(error);	/* with the context that it had */
 	raise_condition(error);
-	return PSM_NEXT;			/* not reached */
+	return PSM_NEXT;			/* it was a warning */
 }
 
 /* ---------- GET DIAGNOSTICS ---------- */

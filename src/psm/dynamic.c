@@ -81,7 +81,8 @@ using_values(PsmExec *ex, List *using)
 		ParamExternData *prm = &params->params[i];
 		int32		typmod;
 
-		prm->value = psm_eval(ex, list_nth(using, i), &prm->isnull, &prm->ptype, &typmod);
+		prm->value = psm_eval_for(ex, list_nth(using, i), InvalidOid, &prm->isnull, &prm->ptype,
+								  &typmod);
 		prm->pflags = PARAM_FLAG_CONST;
 	}
 	return params;
@@ -93,6 +94,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	PsmCount   *count = &ex->counts[stmt->stmt.number];
 	SPIExecuteOptions options = {0};
 	char	   *text = psm_eval_text(ex, stmt->text);
+	MemoryContext oldcontext;
 	int			rc;
 	uint64		n;
 	SPITupleTable *tuples;
@@ -101,8 +103,12 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the statement text of EXECUTE IMMEDIATE is null")));
+
+	/* all of it is needed for this statement only */
+	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
 	(void) psm_dynamic_parse(&text, list_length(stmt->using));
 	options.params = using_values(ex, stmt->using);
+	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;
 	options.must_return_tuples = stmt->into != NIL;
 	rc = SPI_execute_extended(text, &options);
@@ -120,7 +126,6 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 		psm_assign_into(ex, stmt->into, tuples, n);
 	if (tuples != NULL)
 		SPI_freetuptable(tuples);
-	pfree(text);
 	psm_eval_cleanup(ex);
 	if (n == 0 && (psm_writes_rows(rc) || stmt->into != NIL))
 		return psm_not_found(ex);

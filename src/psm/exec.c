@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "tcop/cmdtag.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/inval.h"
@@ -21,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
 
 /* Rows that a FOR loop fetches at once: few at first, since it may stop early */
 #define FOR_FIRST_BATCH 10
@@ -28,14 +30,31 @@
 
 /* ---------- statements ---------- */
 
+/* The type that an assignment needs, InvalidOid when it has to be seen */
+static Oid
+target_type(const PsmTarget *target)
+{
+	int			field;
+
+	if (target->field == NULL)
+		return target->var->type;
+	field = psm_row_field(target->var, target->field);
+	return field < 0 ? InvalidOid : TupleDescAttr(target->var->tupdesc, field)->atttypid;
+}
+
 static PsmResult
 exec_set(PsmExec *ex, PsmSet *stmt)
 {
 	bool		isnull;
 	Oid			type;
 	int32		typmod;
-	Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
 	PsmVar	   *var = stmt->target.var;
+	Datum		value;
+
+	if (likely(!stmt->value->lone_host))
+		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+	else
+		value = psm_eval_for(ex, stmt->value, target_type(&stmt->target), &isnull, &type, &typmod);
 
 	/* the common case: nothing to cast, nothing to copy, nothing to free */
 	if (likely(type == var->type && var->typbyval && var->typmod == -1 &&
@@ -71,7 +90,8 @@ exec_set_row(PsmExec *ex, PsmSetRow *stmt)
 	{
 		SPITupleTable *tuples;
 
-		psm_execute(ex, stmt->query, true, 2);
+		if (psm_writes_rows(psm_execute(ex, stmt->query, true, 2)))
+			psm_count_written(ex, &stmt->stmt, stmt->query, SPI_processed);
 		tuples = SPI_tuptable;
 		if (SPI_processed > 1)
 			ereport(ERROR,
@@ -91,7 +111,9 @@ exec_set_row(PsmExec *ex, PsmSetRow *stmt)
 		int32	   *typmods = palloc(n * sizeof(int32));
 
 		for (int i = 0; i < n; i++)
-			values[i] = psm_eval(ex, list_nth(stmt->values, i), &nulls[i], &types[i], &typmods[i]);
+			values[i] = psm_eval_for(ex, list_nth(stmt->values, i),
+									 target_type(list_nth(stmt->targets, i)),
+									 &nulls[i], &types[i], &typmods[i]);
 
 		/* an assignment may free what a variable held, and a later value may be just that */
 		for (int i = 0; i < n; i++)
@@ -135,6 +157,19 @@ psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
 				 errhint("INTO takes one row: make the condition unique, or use a FOR loop.")));
 	if (n == 1)
 		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
+}
+
+/* Counts rows that the query of a statement other than plain SQL has written */
+void
+psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows)
+{
+	PsmCount   *count = &ex->counts[stmt->number];
+
+	count->executions++;
+	count->rows += rows;
+	count->writes = true;
+	count->command = GetCommandTagName(query->plan->source->commandTag);
+	count->relation = psm_expr_relation(query);
 }
 
 /* Does a statement of this SPI code write rows? */
@@ -181,6 +216,10 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 	n = stmt->call ? 0 : SPI_processed;
 	tuples = SPI_tuptable;
 
+	if (stmt->into != NIL)
+		psm_assign_into(ex, stmt->into, tuples, n);
+	else if (stmt->call)
+		psm_call_outputs(ex, stmt->sql, tuples);
 	count->executions++;
 	count->rows += n;
 	count->writes |= psm_writes_rows(rc) || (stmt->utility && strcmp(stmt->command, "COPY") == 0);
@@ -191,10 +230,6 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
 	}
 
-	if (stmt->into != NIL)
-		psm_assign_into(ex, stmt->into, tuples, n);
-	else if (stmt->call)
-		psm_call_outputs(ex, stmt->sql, tuples);
 	if (tuples != NULL)
 		SPI_freetuptable(tuples);
 	psm_eval_cleanup(ex);
@@ -230,7 +265,7 @@ set_case_operand(PsmExec *ex, PsmCase *stmt)
 	int32		typmod;
 	Datum		value = psm_eval(ex, stmt->operand, &isnull, &type, &typmod);
 
-	psm_operand_describe(ex->script, var, type);
+	psm_operand_describe(ex, var, type);
 	psm_assign(ex, &target, value, isnull, type, typmod);
 	psm_eval_cleanup(ex);
 }
@@ -240,7 +275,10 @@ exec_case(PsmExec *ex, PsmCase *stmt)
 {
 	ListCell   *lc;
 
-	if (stmt->operand != NULL)
+	/* a parameter alone takes the type that each WHEN needs, as anywhere else */
+	if (stmt->operand != NULL && stmt->operand->lone_host)
+		stmt->operand_var->host = stmt->operand->hosts;
+	else if (stmt->operand != NULL)
 		set_case_operand(ex, stmt);
 	foreach(lc, stmt->branches)
 	{
@@ -306,6 +344,20 @@ exec_loop(PsmExec *ex, PsmLoop *stmt)
 
 /* ---------- FOR and cursors ---------- */
 
+/*
+ * Fetches from a portal.  INSERT ... RETURNING and the like have done all of
+ * their work after the first fetch, and count as what they are.
+ */
+static void
+fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
+{
+	bool		writes = portal->strategy == PORTAL_ONE_RETURNING && portal->holdStore == NULL;
+
+	SPI_cursor_fetch(portal, true, n);
+	if (writes && portal->holdStore != NULL)
+		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
+}
+
 static PsmResult
 for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 {
@@ -320,7 +372,7 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 		ex->stmt = &stmt->stmt;
 		if (ex->frames != NULL && ex->frames->catches_errors)
 			psm_savepoint_renew(ex);
-		SPI_cursor_fetch(portal, true, batch);
+		fetch(ex, &stmt->stmt, stmt->query, portal, batch);
 		tuples = SPI_tuptable;
 		n = SPI_processed;
 		ex->savepoint.used = true;	/* it holds the batch */
@@ -342,10 +394,35 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 	return result;
 }
 
+/*
+ * Closes the portals of FOR loops that have ended or failed, up to the loop
+ * outer.  A failed loop's portal is gone with the rollback unless it was opened
+ * in a savepoint that has been released meanwhile.
+ */
+void
+psm_loops_close(PsmExec *ex, PsmOpenLoop *outer)
+{
+	while (ex->loops != outer)
+	{
+		PsmOpenLoop *loop = ex->loops;
+		Portal		portal = SPI_cursor_find(loop->portal);
+
+		if (portal != NULL)
+		{
+			UnpinPortal(portal);
+			SPI_cursor_close(portal);
+		}
+		ex->loops = loop->outer;
+		pfree(loop->portal);
+		pfree(loop);
+	}
+}
+
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
 	Portal		portal = psm_open(ex, stmt->query, stmt->cursor_name);
+	PsmOpenLoop *loop;
 	PsmResult	result;
 
 	if (portal->tupDesc == NULL)
@@ -353,15 +430,18 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("FOR needs a query that returns rows")));
 	ex->savepoint.used = true;	/* it holds the portal */
-	ex->counts[stmt->stmt.number].executions++;
 	psm_eval_cleanup(ex);
 	psm_row_describe(ex, stmt->row, portal->tupDesc);
+
+	loop = MemoryContextAlloc(ex->mcxt, sizeof(PsmOpenLoop));
+	loop->portal = MemoryContextStrdup(ex->mcxt, portal->name);
+	loop->outer = ex->loops;
+	ex->loops = loop;
 
 	/* the body must not close it; WHERE CURRENT OF needs it to stand on the row at hand */
 	PinPortal(portal);
 	result = for_rows(ex, stmt, portal, stmt->cursor_name ? 1 : FOR_FIRST_BATCH);
-	UnpinPortal(portal);
-	SPI_cursor_close(portal);
+	psm_loops_close(ex, loop->outer);
 	return result;
 }
 
@@ -376,6 +456,17 @@ cursor_portal(PsmExec *ex, PsmCursor *cursor)
 				(errcode(ERRCODE_INVALID_CURSOR_STATE),
 				 errmsg("cursor \"%s\" is not open", cursor->name)));
 	return portal;
+}
+
+/* Remembers under which name a cursor is open */
+static void
+set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
+{
+	char	  **name = &ex->cursors[cursor->number];
+
+	if (*name != NULL)
+		pfree(*name);
+	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
 }
 
 static PsmResult
@@ -393,7 +484,7 @@ exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 	/* by its own name if that is free, so that WHERE CURRENT OF finds it */
 	portal = psm_open(ex, cursor->query, SPI_cursor_find(cursor->name) ? NULL : cursor->name);
 	ex->savepoint.used = true;
-	ex->cursors[cursor->number] = MemoryContextStrdup(ex->mcxt, portal->name);
+	set_cursor_portal(ex, cursor, portal);
 	psm_eval_cleanup(ex);
 	return PSM_NEXT;
 }
@@ -405,7 +496,7 @@ exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 	SPITupleTable *tuples;
 	uint64		n;
 
-	SPI_cursor_fetch(portal, true, 1);
+	fetch(ex, &stmt->stmt, stmt->cursor->query, portal, 1);
 	tuples = SPI_tuptable;
 	n = SPI_processed;
 	ex->row_count = n;
@@ -421,7 +512,7 @@ static PsmResult
 exec_close(PsmExec *ex, PsmCursorStmt *stmt)
 {
 	SPI_cursor_close(cursor_portal(ex, stmt->cursor));
-	ex->cursors[stmt->cursor->number] = NULL;
+	set_cursor_portal(ex, stmt->cursor, NULL);
 	return PSM_NEXT;
 }
 
@@ -438,7 +529,7 @@ close_cursors(PsmExec *ex, PsmScope *scope)
 
 		if (portal != NULL)
 			SPI_cursor_close(portal);
-		ex->cursors[cursor->number] = NULL;
+		set_cursor_portal(ex, cursor, NULL);
 	}
 }
 
@@ -454,6 +545,7 @@ enter_scope(PsmExec *ex, PsmCompound *block)
 	{
 		PsmVar	   *var = lfirst(lc);
 
+		ex->declaring = var;
 		if (var->init == NULL)
 			psm_set_null(ex, var);
 		else
@@ -462,19 +554,20 @@ enter_scope(PsmExec *ex, PsmCompound *block)
 			bool		isnull;
 			Oid			type;
 			int32		typmod;
-			Datum		value = psm_eval(ex, var->init, &isnull, &type, &typmod);
+			Datum		value = psm_eval_for(ex, var->init, var->type, &isnull, &type, &typmod);
 
 			psm_assign(ex, &target, value, isnull, type, typmod);
 		}
 		psm_eval_cleanup(ex);
 	}
+	ex->declaring = NULL;
 }
 
 /* The body of a block, with its handlers active */
 static PsmResult
 exec_body(PsmExec *ex, PsmCompound *block)
 {
-	PsmFrame	frame = {block, ex->frames, false};
+	PsmFrame	frame = {block, ex->frames, false, false};
 	bool		atomic = block->atomic || block == ex->script->body;
 	bool		own_savepoint = !ex->savepoint.open;
 	PsmResult	result;
@@ -508,6 +601,7 @@ has_undo(PsmCompound *block)
 /*
  * An atomic block that can fail alone, because a handler further out may go on
  * behind it or because it has an UNDO handler, has a savepoint around all of it.
+ * When it is undone, what was counted in it is forgotten as well.
  */
 static PsmResult
 exec_undoable(PsmExec *ex, PsmCompound *block)
@@ -515,8 +609,12 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	PsmSavepoint outer = ex->savepoint;
 	PsmFrame   *frames = ex->frames;
 	PsmSavepoint own;
+	PsmDiagnostics *diagnostics;
 	volatile PsmResult result = PSM_NEXT;
+	Size		size = ex->script->nstmts * sizeof(PsmCount);
+	PsmCount   *counts = MemoryContextAlloc(ex->mcxt, size);
 
+	memcpy(counts, ex->counts, size);
 	psm_savepoint_begin(ex, &own);
 	memset(&ex->savepoint, 0, sizeof(PsmSavepoint));
 	PG_TRY();
@@ -525,26 +623,30 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	}
 	PG_CATCH();
 	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
-		ErrorData  *error = CopyErrorData();
+		ErrorData  *error = psm_error_take(ex, true);
 
-		FlushErrorState();
-		MemoryContextSwitchTo(oldcontext);
 		psm_savepoint_rollback(ex, &own);
+		memcpy(ex->counts, counts, size);
+		pfree(counts);
 		ReThrowError(error);
 	}
 	PG_END_TRY();
 
 	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
 	{
-		PsmFrame	frame = {block, frames, false};
+		PsmFrame	frame = {block, frames, false, false};
 
 		psm_savepoint_rollback(ex, &own);
+		memcpy(ex->counts, counts, size);
+		pfree(counts);
 		ex->savepoint = outer;
 		ex->frames = frames;
-		result = psm_handler_run(ex, &frame, ex->undo_handler, ex->undo_diagnostics);
+		diagnostics = ex->undo_diagnostics;
+		result = psm_handler_run(ex, &frame, ex->undo_handler, diagnostics);
+		psm_diagnostics_free(diagnostics);
 		return result;
 	}
+	pfree(counts);
 	own.used = ex->savepoint.used;
 	psm_savepoint_release(ex, &own);
 	ex->savepoint = outer;
@@ -639,6 +741,7 @@ psm_exec_stmts(PsmExec *ex, List *stmts)
 {
 	ListCell   *lc;
 
+	check_stack_depth();
 	foreach(lc, stmts)
 	{
 		PsmResult	result = psm_exec_stmt(ex, lfirst(lc));
@@ -699,7 +802,6 @@ psm_exec_run(PsmExec *ex)
 {
 	ErrorContextCallback context;
 
-	check_stack_depth();
 	context.callback = psm_exec_error_callback;
 	context.arg = ex;
 	context.previous = error_context_stack;
@@ -708,6 +810,7 @@ psm_exec_run(PsmExec *ex)
 	psm_exec_stmt(ex, &ex->script->body->stmt);
 
 	error_context_stack = context.previous;
+	psm_error_line_clear();
 	if (ex->econtext != NULL)
 		psm_econtext_pop(ex->econtext);
 	ex->econtext = NULL;
@@ -779,10 +882,10 @@ psm_exec_operations(PsmExec *ex, int64 *rows)
 
 		if (count->writes)
 			*rows += count->rows;
-		if (count->executions == 0 || (stmt->kind != PSM_SQL && stmt->kind != PSM_EXECUTE))
+		if (count->executions == 0)
 			continue;
 		ops[n].line = stmt->pos.line;
-		ops[n].command = psm_stmt_name(stmt);
+		ops[n].command = count->command ? count->command : psm_stmt_name(stmt);
 		ops[n].relation = count->relation;
 		if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
 			ops[n].relation = psm_expr_relation(((PsmSqlStmt *) stmt)->sql);

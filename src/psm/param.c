@@ -76,10 +76,24 @@ slot_param(PsmExpr *expr, PsmSlot *slot, int32 typmod, Oid collation, int locati
 }
 
 static Node *
+host_param(PsmExpr *expr, const PsmHostRef *ref, int location)
+{
+	bool		jsonb = expr->lone_host ||
+		(expr->script->hosts[ref->host].container && !ref->cast_context);
+	PsmSlot    *slot = slot_new(expr, PSM_SLOT_HOST, jsonb ? JSONBOID : UNKNOWNOID);
+
+	slot->host = ref->host;
+	return slot_param(expr, slot, -1, InvalidOid, location);
+}
+
+static Node *
 variable_param(PsmExpr *expr, PsmVar *var, int location)
 {
-	PsmSlot    *slot = slot_new(expr, PSM_SLOT_VAR, var->type);
+	PsmSlot    *slot;
 
+	if (var->host != NULL)
+		return host_param(expr, var->host, location);
+	slot = slot_new(expr, PSM_SLOT_VAR, var->type);
 	slot->var = var;
 	return slot_param(expr, slot, var->typmod, var->collation, location);
 }
@@ -93,17 +107,6 @@ field_param(PsmExpr *expr, PsmVar *var, int field, int location)
 	slot->var = var;
 	slot->field = field;
 	return slot_param(expr, slot, att->atttypmod, att->attcollation, location);
-}
-
-static Node *
-host_param(PsmExpr *expr, const PsmHostRef *ref, int location)
-{
-	bool		jsonb = expr->lone_host ||
-		(expr->script->hosts[ref->host].container && !ref->cast_context);
-	PsmSlot    *slot = slot_new(expr, PSM_SLOT_HOST, jsonb ? JSONBOID : UNKNOWNOID);
-
-	slot->host = ref->host;
-	return slot_param(expr, slot, -1, InvalidOid, location);
 }
 
 static const PsmHostRef *
@@ -611,6 +614,25 @@ json_object_to_row(JsonbValue *value, Oid type)
 	fcinfo->args[1].value = JsonbPGetDatum(JsonbValueToJsonb(value));
 	fcinfo->args[1].isnull = false;
 	return FunctionCallInvoke(fcinfo);
+}
+
+/* The type of a parameter where none is asked for */
+Oid
+psm_host_type(PsmExec *ex, int host)
+{
+	JsonbValue *value = ex->host_values[host];
+
+	switch (value->type)
+	{
+		case jbvNumeric:
+			return NUMERICOID;
+		case jbvBool:
+			return BOOLOID;
+		case jbvBinary:
+			return JSONBOID;
+		default:
+			return TEXTOID;
+	}
 }
 
 static Datum

@@ -53,6 +53,7 @@ typedef enum PsmVarKind
 } PsmVarKind;
 
 typedef struct PsmExpr PsmExpr;
+typedef struct PsmHostRef PsmHostRef;
 
 typedef struct PsmVar
 {
@@ -66,6 +67,7 @@ typedef struct PsmVar
 
 	/* The type: text from the parser; the rest set by psm_script_resolve_types() */
 	char	   *typename;		/* NULL for a FOR row, whose type its query gives */
+	const PsmHostRef *host;		/* CASE :name: the operand is this parameter itself */
 	Oid			type;
 	int32		typmod;
 	Oid			collation;
@@ -76,6 +78,7 @@ typedef struct PsmVar
 	/* PSM_VAR_ROW only: the columns.  FOR rows: set whenever the query is opened. */
 	TupleDesc	tupdesc;
 	uint64		tupdesc_id;		/* typcache's identifier, 0 for FOR rows */
+	bool		domain;			/* type is a domain over that composite type */
 } PsmVar;
 
 typedef struct PsmCondition
@@ -106,7 +109,7 @@ struct PsmScope
 /* ---------- SQL in the script ---------- */
 
 /* A :name or params.name in a piece of SQL */
-typedef struct PsmHostRef
+struct PsmHostRef
 {
 	int			offset;			/* in PsmExpr.text: where '$1' or 'params' starts */
 	int			length;			/* bytes of the whole reference, :name or params.name */
@@ -114,7 +117,7 @@ typedef struct PsmHostRef
 	bool		dotted;			/* params.name: a column of that name wins */
 	bool		cast_context;	/* stands before '::' or in CAST( or ANY( / ALL( / SOME(: an object or
 								 * array keeps the type of its place instead of jsonb */
-} PsmHostRef;
+};
 
 /* A parameter of the script, by name */
 typedef struct PsmHost
@@ -147,7 +150,7 @@ struct PsmExpr
 	int			nvisible;		/* only vars with a smaller number are declared yet */
 	PsmHostRef *hosts;			/* by offset */
 	int			nhosts;
-	bool		lone_host;		/* the whole text is one :name (RETURN gives its JSON as it is) */
+	bool		lone_host;		/* the whole text is one :name: see psm_eval_for() */
 	bool		spliced;		/* a utility statement with :name: run from text made anew each time, a
 								 * quoted literal for each */
 
@@ -518,6 +521,7 @@ typedef struct PsmCount
 	int64		rows;
 	bool		writes;			/* rows are rows written */
 	Oid			relation;		/* target of a utility statement; others are read from the plan */
+	const char *command;		/* of a query that wrote; NULL: the statement's own name */
 } PsmCount;
 
 /* A block with handlers that is being executed */
@@ -526,7 +530,15 @@ typedef struct PsmFrame
 	PsmCompound *block;
 	struct PsmFrame *outer;
 	bool		catches_errors; /* this frame or one further out, up to an atomic block */
+	bool		handling;		/* a handler of it is running: none of them is active */
 } PsmFrame;
+
+/* The portal of a FOR loop, by name: after an error it may be gone or not */
+typedef struct PsmOpenLoop
+{
+	char	   *portal;
+	struct PsmOpenLoop *outer;
+} PsmOpenLoop;
 
 /* How a statement ended */
 typedef enum PsmResult
@@ -591,6 +603,7 @@ struct PsmExec
 
 	/* where we are, for CONTEXT */
 	PsmStmt    *stmt;
+	PsmVar	   *declaring;		/* being initialised at the entry of stmt, or NULL */
 	PsmExpr    *expr;			/* being prepared or executed, or NULL */
 	char	   *run_text;		/* what is run in place of a spliced expr's text, or NULL */
 	PsmSplice  *splices;		/* as many as the expr has hosts */
@@ -599,8 +612,10 @@ struct PsmExec
 
 	/* handlers */
 	PsmFrame   *frames;
+	struct PsmOpenLoop *loops;	/* FOR loops under way, innermost first */
 	PsmSavepoint savepoint;
 	PsmDiagnostics *diagnostics;	/* of the innermost running handler; NULL outside */
+	MemoryContext passing;		/* see psm_passing_context(); NULL until needed */
 	PsmHandler *undo_handler;	/* PSM_JUMP_UNDO: to run when the block is undone */
 	PsmDiagnostics *undo_diagnostics;
 
@@ -677,6 +692,7 @@ extern bool psm_hosts_match(PsmScript *script, Jsonb *params);
 extern void psm_hosts_describe(PsmScript *script, Jsonb *params);
 extern char *psm_json_text(JsonbValue *value);
 extern Datum psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull);
+extern Oid	psm_host_type(PsmExec *ex, int host);
 extern PsmExec *psm_params_parsing(PsmExec *ex);
 
 /* In value.c: variables */
@@ -684,8 +700,9 @@ extern void psm_values_init(PsmExec *ex);
 extern void psm_types_resolve(PsmScript *script);
 extern bool psm_types_current(PsmScript *script);
 extern int	psm_row_field(const PsmVar *var, const char *name);
+extern void psm_shape_change(PsmExec *ex, bool known);
 extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);
-extern void psm_operand_describe(PsmScript *script, PsmVar *var, Oid type);
+extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
@@ -696,6 +713,8 @@ extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleD
 /* In expr.c: plans and evaluation */
 extern void psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options);
 extern Datum psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32 *typmod);
+extern Datum psm_eval_for(PsmExec *ex, PsmExpr *expr, Oid wanted, bool *isnull, Oid *type,
+						  int32 *typmod);
 extern bool psm_eval_bool(PsmExec *ex, PsmExpr *expr);
 extern char *psm_eval_text(PsmExec *ex, PsmExpr *expr);
 extern int	psm_execute(PsmExec *ex, PsmExpr *expr, bool must_return_tuples, uint64 tcount);
@@ -738,6 +757,8 @@ psm_eval_cleanup(PsmExec *ex)
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
 extern bool psm_writes_rows(int spi_code);
+extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
+extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
@@ -760,6 +781,7 @@ extern int	psm_error_line(void);
 extern int	psm_error_offset(PsmExec *ex);
 extern int	psm_run_errposition(PsmExec *ex, int offset);
 extern int	psm_char_offset(const char *text, int pos);
+extern void psm_error_line_clear(void);
 extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
 
@@ -793,6 +815,9 @@ extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);
 extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
 extern PsmResult psm_completion(PsmExec *ex, ErrorData *condition);
 extern PsmResult psm_not_found(PsmExec *ex);
+extern MemoryContext psm_passing_context(PsmExec *ex);
+extern ErrorData *psm_error_take(PsmExec *ex, bool passing);
+extern void psm_diagnostics_free(PsmDiagnostics *diagnostics);
 extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler,
 								 PsmDiagnostics *diagnostics);
 

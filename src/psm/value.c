@@ -37,6 +37,7 @@ var_set_type(PsmScript *script, PsmVar *var)
 		MemoryContext oldcontext = MemoryContextSwitchTo(script->mcxt);
 
 		var->kind = PSM_VAR_ROW;
+		var->domain = get_typtype(var->type) == TYPTYPE_DOMAIN;
 		var->tupdesc = CreateTupleDescCopy(tupdesc);
 		MemoryContextSwitchTo(oldcontext);
 		ReleaseTupleDesc(tupdesc);
@@ -154,6 +155,23 @@ row_alloc(PsmExec *ex, PsmVar *var)
 }
 
 /*
+ * The columns of a FOR row or the type of a CASE's operand are about to change,
+ * so plans made for the old ones are made again.  Where they were known before,
+ * another execution of the script further out may hold values of the old types:
+ * refused then.
+ */
+void
+psm_shape_change(PsmExec *ex, bool known)
+{
+	if (known && ex->script->in_use > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("types in the block have changed while it is running"),
+				 errdetail("The block runs inside itself, and a query of it now gives other types.")));
+	ex->script->shape++;
+}
+
+/*
  * Gives a FOR row the columns of its query.  When they are not what they were,
  * every plan that may name them is made again (PsmScript.shape).
  */
@@ -162,29 +180,29 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 {
 	if (var->tupdesc == NULL || !equalTupleDescs(var->tupdesc, tupdesc))
 	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
+		MemoryContext oldcontext;
 
-		/* the old descriptor stays: an outer execution may be using it */
+		psm_shape_change(ex, var->tupdesc != NULL);
+		oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
 		var->tupdesc = BlessTupleDesc(CreateTupleDescCopy(tupdesc));
 		var->type = RECORDOID;
 		var->typmod = var->tupdesc->tdtypmod;
 		MemoryContextSwitchTo(oldcontext);
-		ex->script->shape++;
 	}
 	row_alloc(ex, var);
 }
 
 /* Gives the operand of a CASE its type, as its expression has it */
 void
-psm_operand_describe(PsmScript *script, PsmVar *var, Oid type)
+psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type)
 {
 	if (var->type == type)
 		return;
+	psm_shape_change(ex, OidIsValid(var->type));
 	var->type = type;
 	var->typmod = -1;
 	var->collation = get_typcollation(type);
 	get_typlenbyval(type, &var->typlen, &var->typbyval);
-	script->shape++;
 }
 
 static void
@@ -316,20 +334,55 @@ row_set_null(PsmExec *ex, PsmVar *var)
 	v->changed = true;
 }
 
+/* A domain over a composite type: checks what its variable is about to hold */
+static void
+row_check_domain(PsmExec *ex, PsmVar *var, Datum *values, bool *nulls, bool isnull)
+{
+	Datum		row = (Datum) 0;
+	MemoryContext oldcontext;
+
+	if (!var->domain)
+		return;
+	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	if (!isnull)
+		row = HeapTupleGetDatum(heap_form_tuple(var->tupdesc, values, nulls));
+	domain_check(row, isnull, var->type, NULL, NULL);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+field_check_domain(PsmExec *ex, PsmVar *var, int field, Datum value, bool isnull)
+{
+	PsmValue   *v = &ex->values[var->number];
+	MemoryContext oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	Datum	   *values = palloc(v->nfields * sizeof(Datum));
+	bool	   *nulls = palloc(v->nfields * sizeof(bool));
+
+	memcpy(values, v->fields, v->nfields * sizeof(Datum));
+	memcpy(nulls, v->nulls, v->nfields * sizeof(bool));
+	values[field] = value;
+	nulls[field] = isnull;
+	MemoryContextSwitchTo(oldcontext);
+	row_check_domain(ex, var, values, nulls, false);
+}
+
 /* Assigns the columns of a tuple to a row, by position, each cast to its column's type */
 static void
 row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 {
 	PsmValue   *v = &ex->values[var->number];
 	ExprContext *econtext = psm_econtext(ex);
+	int			n = v->nfields;
+	Datum	   *values = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(Datum));
+	bool	   *nulls = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(bool));
 	int			from = 0;
 
-	for (int i = 0; i < v->nfields; i++)
+	for (int i = 0; i < n; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
-		bool		isnull = true;
-		Datum		value = (Datum) 0;
 
+		values[i] = (Datum) 0;
+		nulls[i] = true;
 		if (att->attisdropped)
 			continue;
 		while (from < tupdesc->natts && TupleDescAttr(tupdesc, from)->attisdropped)
@@ -338,13 +391,15 @@ row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 		{
 			Form_pg_attribute source = TupleDescAttr(tupdesc, from);
 
-			value = heap_getattr(tuple, from + 1, tupdesc, &isnull);
-			value = psm_cast(econtext, value, &isnull, source->atttypid, source->atttypmod,
-							 att->atttypid, att->atttypmod);
+			values[i] = heap_getattr(tuple, from + 1, tupdesc, &nulls[i]);
+			values[i] = psm_cast(econtext, values[i], &nulls[i], source->atttypid,
+								 source->atttypmod, att->atttypid, att->atttypmod);
 			from++;
 		}
-		field_store(ex, var, i, value, isnull);
 	}
+	row_check_domain(ex, var, values, nulls, false);
+	for (int i = 0; i < n; i++)
+		field_store(ex, var, i, values[i], nulls[i]);
 	v->isnull = false;
 }
 
@@ -357,6 +412,7 @@ row_store_datum(PsmExec *ex, PsmVar *var, Datum value, bool isnull, Oid type)
 
 	if (isnull)
 	{
+		row_check_domain(ex, var, NULL, NULL, true);
 		row_set_null(ex, var);
 		return;
 	}
@@ -381,7 +437,10 @@ void
 psm_set_null(PsmExec *ex, PsmVar *var)
 {
 	if (var->kind == PSM_VAR_ROW)
+	{
+		row_check_domain(ex, var, NULL, NULL, true);
 		row_set_null(ex, var);
+	}
 	else
 	{
 		bool		isnull = true;
@@ -423,6 +482,8 @@ psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid t
 		att = TupleDescAttr(var->tupdesc, field);
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
 						 att->atttypid, att->atttypmod);
+		if (var->domain)
+			field_check_domain(ex, var, field, value, isnull);
 		field_store(ex, var, field, value, isnull);
 		ex->values[var->number].isnull = false;
 	}
