@@ -44,6 +44,7 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
+<<<<<<< HEAD
 /* Positions are in the text, which is not what the client sent */
 static void
 text_error_callback(void *arg)
@@ -60,15 +61,29 @@ text_error_callback(void *arg)
 /* Refuses what is not one statement that may run here */
 static void
 check_text(const char *text)
+=======
+/*
+ * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
+ * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
+ * statements that may not run here.
+ */
+Node *
+psm_dynamic_parse(char **text, int nusing)
+>>>>>>> lang
 {
-	List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
+	List	   *parsed;
+	Node	   *stmt;
 
+	*text = number_markers(*text, nusing);
+	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("EXECUTE IMMEDIATE takes one statement, but the text has %d",
 						list_length(parsed))));
-	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt, NULL, 0);
+	stmt = linitial_node(RawStmt, parsed)->stmt;
+	psm_check_runnable(stmt, NULL, 0);
+	return stmt;
 }
 
 static ParamListInfo
@@ -111,6 +126,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 
 	/* all of it is needed for this statement only */
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+<<<<<<< HEAD
 	context.callback = text_error_callback;
 	context.arg = text;
 	context.previous = error_context_stack;
@@ -120,6 +136,9 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	check_text(text);
 	error_context_stack = context.previous;
 
+=======
+	(void) psm_dynamic_parse(&text, list_length(stmt->using));
+>>>>>>> lang
 	options.params = using_values(ex, stmt->using);
 	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;
