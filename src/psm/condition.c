@@ -210,13 +210,8 @@ psm_exec_error_callback(void *arg)
 	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
-<<<<<<< HEAD
 	pos = psm_exec_pos(ex);
-	offset = error_offset(ex);
-=======
-	pos = ex->declaring ? ex->declaring->pos : ex->stmt->pos;
 	offset = psm_error_offset(ex);
->>>>>>> lang
 	if (offset >= 0)
 	{
 		const char *source = ex->script->source;

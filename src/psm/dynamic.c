@@ -44,24 +44,20 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
-<<<<<<< HEAD
 /* Positions are in the text, which is not what the client sent */
 static void
 text_error_callback(void *arg)
 {
+	char	  **text = arg;
 	int			position = geterrposition();
 
 	if (position <= 0)
 		return;
 	errposition(0);
 	internalerrposition(position);
-	internalerrquery(arg);
+	internalerrquery(*text);
 }
 
-/* Refuses what is not one statement that may run here */
-static void
-check_text(const char *text)
-=======
 /*
  * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
  * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
@@ -69,11 +65,15 @@ check_text(const char *text)
  */
 Node *
 psm_dynamic_parse(char **text, int nusing)
->>>>>>> lang
 {
+	ErrorContextCallback context;
 	List	   *parsed;
 	Node	   *stmt;
 
+	context.callback = text_error_callback;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	*text = number_markers(*text, nusing);
 	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
@@ -83,6 +83,7 @@ psm_dynamic_parse(char **text, int nusing)
 						list_length(parsed))));
 	stmt = linitial_node(RawStmt, parsed)->stmt;
 	psm_check_runnable(stmt, NULL, 0);
+	error_context_stack = context.previous;
 	return stmt;
 }
 
@@ -114,7 +115,6 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	SPIExecuteOptions options = {0};
 	char	   *text = psm_eval_text(ex, stmt->text);
 	MemoryContext oldcontext;
-	ErrorContextCallback context;
 	int			rc;
 	uint64		n;
 	SPITupleTable *tuples;
@@ -126,19 +126,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 
 	/* all of it is needed for this statement only */
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-<<<<<<< HEAD
-	context.callback = text_error_callback;
-	context.arg = text;
-	context.previous = error_context_stack;
-	error_context_stack = &context;
-	text = number_markers(text, list_length(stmt->using));
-	context.arg = text;
-	check_text(text);
-	error_context_stack = context.previous;
-
-=======
 	(void) psm_dynamic_parse(&text, list_length(stmt->using));
->>>>>>> lang
 	options.params = using_values(ex, stmt->using);
 	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;

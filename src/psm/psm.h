@@ -605,11 +605,7 @@ struct PsmExec
 
 	/* where we are, for CONTEXT */
 	PsmStmt    *stmt;
-<<<<<<< HEAD
 	PsmVar	   *declaring;		/* being initialised, or NULL */
-=======
-	PsmVar	   *declaring;		/* being initialised at the entry of stmt, or NULL */
->>>>>>> lang
 	PsmExpr    *expr;			/* being prepared or executed, or NULL */
 	char	   *run_text;		/* what is run in place of a spliced expr's text, or NULL */
 	PsmSplice  *splices;		/* as many as the expr has hosts */
