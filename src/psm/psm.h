@@ -147,7 +147,8 @@ struct PsmExpr
 	PsmPos		pos;
 	char	   *text;
 	int			prefix;			/* bytes at the start of text that are not the script's */
-	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression */
+	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression,
+								 * which is planned as PSM_LEAD and text */
 	PsmScope   *scope;			/* names are looked up from here outwards */
 	int			nvisible;		/* only vars with a smaller number are declared yet */
 	PsmHostRef *hosts;			/* by offset */
@@ -158,6 +159,12 @@ struct PsmExpr
 
 	struct PsmPlan *plan;		/* owned by expr.c; NULL until first used */
 };
+
+/* What stands before an expression when it is planned */
+#define PSM_LEAD "SELECT "
+#define PSM_LEAD_LENGTH ((int) sizeof(PSM_LEAD) - 1)
+#define psm_lead_length(expr) \
+	((expr)->mode == RAW_PARSE_PLPGSQL_EXPR ? PSM_LEAD_LENGTH : 0)
 
 /* ---------- the tree ---------- */
 
