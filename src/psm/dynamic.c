@@ -48,27 +48,43 @@ number_markers(const char *text, int nargs)
 static void
 text_error_callback(void *arg)
 {
+	char	  **text = arg;
 	int			position = geterrposition();
 
 	if (position <= 0)
 		return;
 	errposition(0);
 	internalerrposition(position);
-	internalerrquery(arg);
+	internalerrquery(*text);
 }
 
-/* Refuses what is not one statement that may run here */
-static void
-check_text(const char *text)
+/*
+ * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
+ * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
+ * statements that may not run here.
+ */
+Node *
+psm_dynamic_parse(char **text, int nusing)
 {
-	List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
+	ErrorContextCallback context;
+	List	   *parsed;
+	Node	   *stmt;
 
+	context.callback = text_error_callback;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	*text = number_markers(*text, nusing);
+	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("EXECUTE IMMEDIATE takes one statement, but the text has %d",
 						list_length(parsed))));
-	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt, NULL, 0);
+	stmt = linitial_node(RawStmt, parsed)->stmt;
+	psm_check_runnable(stmt, NULL, 0);
+	error_context_stack = context.previous;
+	return stmt;
 }
 
 static ParamListInfo
@@ -99,7 +115,6 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	SPIExecuteOptions options = {0};
 	char	   *text = psm_eval_text(ex, stmt->text);
 	MemoryContext oldcontext;
-	ErrorContextCallback context;
 	int			rc;
 	uint64		n;
 	SPITupleTable *tuples;
@@ -111,15 +126,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 
 	/* all of it is needed for this statement only */
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-	context.callback = text_error_callback;
-	context.arg = text;
-	context.previous = error_context_stack;
-	error_context_stack = &context;
-	text = number_markers(text, list_length(stmt->using));
-	context.arg = text;
-	check_text(text);
-	error_context_stack = context.previous;
-
+	(void) psm_dynamic_parse(&text, list_length(stmt->using));
 	options.params = using_values(ex, stmt->using);
 	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;

@@ -202,15 +202,24 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 	uint64		n;
 	SPITupleTable *tuples;
 
+	if (stmt->call)
+	{
+		/* what cannot take an output is refused before the procedure runs */
+		psm_prepare(ex, stmt->sql, CURSOR_OPT_PARALLEL_OK);
+		psm_call_check(ex, stmt->sql);
+	}
+
 	/* one row more than INTO wants, so that too many are noticed */
 	rc = psm_execute(ex, stmt->sql, stmt->into != NIL,
 					 stmt->into != NIL && !stmt->utility && strcmp(stmt->command, "SELECT") == 0
 					 ? 2 : 0);
-	n = SPI_processed;
+	n = stmt->call ? 0 : SPI_processed;
 	tuples = SPI_tuptable;
 
 	if (stmt->into != NIL)
 		psm_assign_into(ex, stmt->into, tuples, n);
+	else if (stmt->call)
+		psm_call_outputs(ex, stmt->sql, tuples);
 	count->executions++;
 	count->rows += n;
 	count->writes |= psm_writes_rows(rc) || (stmt->utility && strcmp(stmt->command, "COPY") == 0);
@@ -256,14 +265,7 @@ set_case_operand(PsmExec *ex, PsmCase *stmt)
 	int32		typmod;
 	Datum		value = psm_eval(ex, stmt->operand, &isnull, &type, &typmod);
 
-	if (var->type != type)
-	{
-		psm_shape_change(ex, OidIsValid(var->type));
-		var->type = type;
-		var->typmod = -1;
-		var->collation = get_typcollation(type);
-		get_typlenbyval(type, &var->typlen, &var->typbyval);
-	}
+	psm_operand_describe(ex, var, type);
 	psm_assign(ex, &target, value, isnull, type, typmod);
 	psm_eval_cleanup(ex);
 }
@@ -747,6 +749,8 @@ psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
 	CHECK_FOR_INTERRUPTS();
 	ex->stmt = stmt;
+	if (unlikely(psm_timed_out))
+		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
 		return psm_exec_protected(ex, stmt);
 	return psm_exec_plain(ex, stmt);
@@ -824,6 +828,7 @@ psm_exec_run(PsmExec *ex)
 	error_context_stack = &context;
 
 	psm_exec_stmt(ex, &ex->script->body->stmt);
+	psm_timeout_check();
 
 	error_context_stack = context.previous;
 	psm_error_line_clear();

@@ -313,6 +313,7 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 		ex->diagnostics = inner->outer;
 		psm_diagnostics_free(inner);
 	}
+	ex->declaring = NULL;
 	ex->expr = NULL;
 	ex->eval_tuples = NULL;		/* freed with the subtransaction */
 	ex->more_tuples = NIL;

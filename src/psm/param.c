@@ -173,7 +173,7 @@ row_column(ParseState *pstate, PsmExpr *expr, PsmVar *var, const char *name, int
 	if (field < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("row \"%s\" has no column \"%s\"", var->name, name),
+				 errmsg(PSM_NO_SUCH_FIELD, var->name, name),
 				 parser_errposition(pstate, location)));
 	return field_param(expr, var, field, location);
 }
@@ -537,36 +537,40 @@ nearest_key(Jsonb *params, const char *name)
 	return best;
 }
 
+/* Error for a parameter that is not given, at the place of its first use */
+void
+psm_host_missing(PsmScript *script, int host, Jsonb *params)
+{
+	PsmHost    *h = &script->hosts[host];
+	char	   *nearest = strlen(h->folded) <= NAMEDATALEN ? nearest_key(params, h->folded) : NULL;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_PARAMETER),
+			 errmsg("parameter \"%s\" is not given", h->written),
+			 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
+			 errhint("Add the key \"%s\" to params.", h->written),
+			 psm_errposition(script->source, h->pos.offset)));
+}
+
 /*
- * Binds params to an execution.  Errors: 42P02 with the place in the script
- * for one that is missing, before anything has run.
+ * Binds params to an execution.  Errors, unless missing_ok: 42P02 with the
+ * place in the script for one that is missing, before anything has run.
  */
 void
-psm_hosts_bind(PsmExec *ex, Jsonb *params)
+psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok)
 {
 	PsmScript  *script = ex->script;
 
+	ex->given = params;
 	if (script->nhosts == 0)
 		return;
 	ex->host_values = palloc0(script->nhosts * sizeof(JsonbValue *));
 	ex->host_datums = palloc0(script->nhosts * sizeof(PsmHostDatum *));
 	for (int i = 0; i < script->nhosts; i++)
 	{
-		PsmHost    *host = &script->hosts[i];
-
-		ex->host_values[i] = host_find(host, params);
-		if (ex->host_values[i] == NULL && !host->optional)
-		{
-			char	   *nearest = strlen(host->folded) <= NAMEDATALEN ?
-				nearest_key(params, host->folded) : NULL;
-
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_PARAMETER),
-					 errmsg("parameter \"%s\" is not given", host->written),
-					 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
-					 errhint("Add the key \"%s\" to params.", host->written),
-					 psm_errposition(script->source, host->pos.offset)));
-		}
+		ex->host_values[i] = host_find(&script->hosts[i], params);
+		if (ex->host_values[i] == NULL && !script->hosts[i].optional && !missing_ok)
+			psm_host_missing(script, i, params);
 	}
 }
 

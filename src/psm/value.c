@@ -94,8 +94,7 @@ psm_types_resolve(PsmScript *script)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("variable \"%s\" cannot have pseudo-type %s", var->name,
-							format_type_be(var->type)),
-					 psm_errposition(script->source, var->pos.offset)));
+							format_type_be(var->type))));
 		var_set_type(script, var);
 	}
 	error_context_stack = context.previous;
@@ -190,6 +189,19 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 		MemoryContextSwitchTo(oldcontext);
 	}
 	row_alloc(ex, var);
+}
+
+/* Gives the operand of a CASE its type, as its expression has it */
+void
+psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type)
+{
+	if (var->type == type)
+		return;
+	psm_shape_change(ex, OidIsValid(var->type));
+	var->type = type;
+	var->typmod = -1;
+	var->collation = get_typcollation(type);
+	get_typlenbyval(type, &var->typlen, &var->typbyval);
 }
 
 static void
@@ -438,6 +450,21 @@ psm_set_null(PsmExec *ex, PsmVar *var)
 	}
 }
 
+static void
+no_such_field(PsmExec *ex, const PsmTarget *target)
+{
+	PsmGuess	guess;
+
+	psm_guess_init(&guess, target->field);
+	psm_guess_fields(&guess, target->var);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg(PSM_NO_SUCH_FIELD, target->var->name, target->field),
+			 guess.best ? errhint("Perhaps you meant the column \"%s.%s\".", target->var->name,
+								  guess.best) : 0,
+			 psm_run_errposition(ex, target->pos.offset)));
+}
+
 /* Assigns a value of any type; it is cast as an assignment in PL/pgSQL would */
 void
 psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type, int32 typmod)
@@ -450,9 +477,7 @@ psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid t
 		Form_pg_attribute att;
 
 		if (field < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("row \"%s\" has no column \"%s\"", var->name, target->field)));
+			no_such_field(ex, target);
 		att = TupleDescAttr(var->tupdesc, field);
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
 						 att->atttypid, att->atttypmod);

@@ -1,151 +1,174 @@
--- Where errors say that they are: line and column of the script, psql's caret, nested levels
-CREATE TABLE t (n int PRIMARY KEY, v text);
+-- What errors say: the nearest name for an unknown one, and where they come from
+-- at every level.
+\set VERBOSITY default
+\set SHOW_CONTEXT always
+CREATE TABLE err_acct (id int PRIMARY KEY, bal numeric CHECK (bal >= 0));
+INSERT INTO err_acct VALUES (1, 100);
 
--- a statement that fails: its own place
+-- Variables, parameters, columns of rows, names behind a label
 SELECT tw.atomic($$
 BEGIN
-	INSERT INTO t
-	VALUES (1, 'a');
-
-
-	  INSERT INTO t VALUES (1, 'b');
-END
-$$);
--- names that are unknown only when the statement is planned
-SELECT tw.atomic($$BEGIN
-	INSERT INTO t
-		SELECT n,
-			wrong
-		FROM t;
+  DECLARE total_amount int;
+  SET total_amount = totl_amount + 1;
 END$$);
-\echo :SQLSTATE
-SELECT tw.atomic($$BEGIN
-	SELECT
-		*
-	FROM no_such_table;
-END$$);
-\echo :SQLSTATE
-SELECT tw.atomic($$BEGIN
-	DECLARE a int;
-	IF a = 1 THEN
-	ELSEIF no_such_function(a) THEN
-	END IF;
-END$$);
-SELECT tw.atomic($$BEGIN
-	DECLARE a int DEFAULT 1
-		+ no_such_name;
-END$$);
-SELECT tw.atomic($$BEGIN
-	FOR r AS
-		SELECT wrong FROM t
-	DO
-	END FOR;
-END$$);
-SELECT tw.atomic($$BEGIN
-	SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'x',
-		DETAIL = wrong;
-END$$);
-SELECT tw.atomic($$BEGIN
-	RETURN TABLE
-		SELECT wrong;
-END$$);
-SELECT tw.atomic($$BEGIN
-	DECLARE a, b int;
-	SET (a, b) = (SELECT 1,
-		wrong);
-END$$);
--- syntax
-SELECT tw.atomic($$BEGIN
-	INSERT INTO t VALUES (1);
-	SELECT FROM WHERE;
-END$$);
-\echo :SQLSTATE
-SELECT tw.atomic('BEGIN
-	SELECT ''it''''s'', ''and'';
-	SELECT 1 +* 2;
-END');
-SELECT tw.atomic(E'BEGIN\n\tSELECT E''\\\\'';\n\tSELECT ) ;\nEND');
--- behind letters of several bytes
-SELECT tw.atomic($$BEGIN
-	-- größe, 長さ, 🐘
-	INSERT INTO t SELECT 1, 'größe 長さ 🐘' || größe, wrong FROM (VALUES ('é')) x (größe);
-END$$);
-SELECT tw.atomic($$BEGIN
-	DECLARE größe text DEFAULT '長さ🐘'; SET größe = größe || '長さ' || falsch;
-END$$);
-SELECT tw.atomic($$BEGIN
-	DECLARE größe text DEFAULT '長さ🐘'; SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = größe;
-END$$);
-SELECT tw.atomic($$BEGIN /* 長さ🐘 */ SELECT 'é' 'è' FROM; END$$);
--- a utility statement that was made longer or shorter by its parameters
-SELECT tw.atomic($$BEGIN
-	ALTER TABLE t ALTER v SET DEFAULT :a, ALTER n SET DEFAULT :b || wrong;
-END$$, '{"a": "a very much longer one", "b": ""}');
-SELECT tw.atomic($$BEGIN
-	CREATE TABLE u AS SELECT :looooooooooooooooong::int AS a, wrong;
-END$$, '{"looooooooooooooooong": 1}');
-SELECT tw.atomic($$BEGIN
-	ALTER TABLE t ADD CHECK (n < :looooooooooooooooong AND wrong);
-END$$, '{"looooooooooooooooong": 1}');
-
--- the script comes as a parameter: it is shown as QUERY
-PREPARE run(text) AS SELECT tw.atomic($1);
-EXECUTE run(E'BEGIN\n\tSELECT wrong;\nEND');
-EXECUTE run(E'BEGIN\n\tSELECT FROM WHERE;\nEND');
-EXECUTE run(E'BEGIN\n\tINSERT INTO t VALUES (1), (1);\nEND');
-DEALLOCATE run;
-SELECT tw.atomic(script) FROM (SELECT E'BEGIN\n\tSELECT ' || 'wrong' || E';\nEND' AS script) s;
--- two scripts in one query: the caret may only be set where it is certain
-SELECT tw.atomic('BEGIN SELECT wrong; END'), tw.atomic('BEGIN SELECT wrong; END');
-
--- nested: a block in a function in a trigger in a block
-CREATE FUNCTION inner_block() RETURNS trigger LANGUAGE plpgsql AS $$
+SELECT tw.atomic($$
 BEGIN
-	PERFORM tw.atomic('BEGIN
-		IF :n > 2 THEN
-			SIGNAL SQLSTATE ''45000'' SET MESSAGE_TEXT = ''too deep'';
-		END IF;
-		INSERT INTO t VALUES (:n::int + 1);
-	END', jsonb_build_object('n', NEW.n));
-	RETURN NEW;
+  UPDATE err_acct SET bal = bal - amount WHERE id = :acct;
+END$$, '{"acct": 1, "amount": 5}');
+SELECT tw.atomic($$
+BEGIN
+  FOR r AS SELECT id, bal AS balance FROM err_acct DO
+    UPDATE err_acct SET bal = r.balanse WHERE id = r.id;
+  END FOR;
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  FOR SELECT id, bal AS balance FROM err_acct DO
+    UPDATE err_acct SET bal = balanse;
+  END FOR;
+END$$);
+SELECT tw.atomic($$
+main: BEGIN
+  DECLARE total int;
+  DELETE FROM err_acct WHERE bal < main.totl;
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE a err_acct;
+  RETURN a.ball;
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE "Total" int;
+  RETURN (SELECT "Totl");
+END$$);
+-- PostgreSQL's own hint goes first; no hint when nothing is near
+SELECT tw.atomic($$
+BEGIN
+  DECLARE ball int;
+  RETURN (SELECT balx FROM err_acct);
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE total int;
+  RETURN something;
+END$$);
+-- A variable cannot be a column to write, nor a table
+SELECT tw.atomic($$
+BEGIN
+  DECLARE balx int;
+  INSERT INTO err_acct (bala) VALUES (1);
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE err_accu int;
+  DELETE FROM err_accx;
+END$$);
+-- Not visible: declared later, or in a block that has ended
+SELECT tw.atomic($$
+BEGIN
+  DECLARE a int DEFAULT total1;
+  DECLARE total int;
+END$$);
+-- The operand of a CASE is nobody's name
+SELECT tw.atomic($$
+BEGIN
+  CASE 1 WHEN "case operan" THEN RETURN 1; END CASE;
+END$$);
+
+-- Where: a block, a function, a trigger, a block
+CREATE FUNCTION err_trigger() RETURNS trigger LANGUAGE psm AS $$
+BEGIN
+  IF NEW.bal > 1000 THEN
+    SET NEW.bal = (SELECT result::numeric FROM tw.atomic('
+BEGIN ATOMIC
+  DECLARE n int DEFAULT 0;
+  RETURN 1 / n;
+END'));
+  END IF;
 END$$;
-CREATE TRIGGER nested BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION inner_block();
-SELECT tw.atomic($$BEGIN
-	DECLARE first int DEFAULT 1;
-	INSERT INTO t VALUES (first);
+CREATE TRIGGER err_trigger BEFORE UPDATE ON err_acct FOR EACH ROW EXECUTE FUNCTION err_trigger();
+CREATE FUNCTION err_function(amount numeric) RETURNS numeric LANGUAGE psm AS $$
+BEGIN
+  DECLARE n numeric;
+  UPDATE err_acct SET bal = bal + amount WHERE id = 1;
+  SELECT bal INTO n FROM err_acct WHERE id = 1;
+  RETURN n;
+END$$;
+SELECT tw.atomic($$
+BEGIN
+  DECLARE n numeric;
+  BEGIN ATOMIC
+    WHILE true DO
+      SET n = err_function(600);
+    END WHILE;
+  END;
 END$$);
-\echo :SQLSTATE
-SELECT count(*) FROM t;
--- ... whose handler says the line of its own statement
-SELECT result FROM tw.atomic($$BEGIN
-	DECLARE line int; DECLARE state text;
-	DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-		GET STACKED DIAGNOSTICS line = LINE_NUMBER, state = RETURNED_SQLSTATE;
-		RETURN jsonb_build_array(line, state);
-	END;
-	INSERT INTO t VALUES (1);
+SELECT err_function(2000);
+-- A plain statement, a loop's query, a handler, a declaration
+SELECT tw.atomic($$
+BEGIN
+  FOR r AS SELECT 1 / (id - 1) AS x FROM err_acct DO
+    RETURN 1;
+  END FOR;
 END$$);
-DROP TRIGGER nested ON t;
-DROP FUNCTION inner_block;
--- an error in a function that the block calls: its context, then ours
-CREATE FUNCTION fails(n int) RETURNS int LANGUAGE plpgsql AS $$BEGIN RETURN wrong; END$$;
-SELECT tw.atomic($$BEGIN
-	SELECT
-		fails(1);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE CONTINUE HANDLER FOR SQLEXCEPTION
+    BEGIN
+      INSERT INTO err_acct VALUES (1, 2);
+    END;
+  INSERT INTO err_acct VALUES (1, 1);
 END$$);
-SELECT tw.atomic($$BEGIN
-	DECLARE a int;
-	SET a = fails(1);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE d date DEFAULT '2026-02-30';
 END$$);
-DROP FUNCTION fails;
+DO LANGUAGE psm $$
+BEGIN
+  DECLARE d date;
+  SET d = 'x' || 'y';
+END$$;
+-- SIGNAL has its own line; RESIGNAL keeps where it came from
+SELECT tw.atomic($$
+BEGIN
+  SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today', HINT = 'Come again.';
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    RESIGNAL;
+  SELECT err_function(2000);
+END$$);
+SELECT tw.atomic($$
+BEGIN
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    RESIGNAL SQLSTATE '45001' SET MESSAGE_TEXT = 'again';
+  SELECT err_function(2000);
+END$$);
+-- In dynamic SQL, and in a query of a PL/pgSQL function
+SELECT tw.atomic($$
+BEGIN
+  DECLARE total int;
+  EXECUTE IMMEDIATE 'SELECT totl FROM err_acct';
+END$$);
+CREATE FUNCTION err_plpgsql() RETURNS int LANGUAGE plpgsql AS $$
+DECLARE totl int;
+BEGIN
+  RETURN (SELECT total);
+END$$;
+SELECT tw.atomic($$
+BEGIN
+  DECLARE total1 int;
+  SET total1 = err_plpgsql();
+END$$);
+-- Endless recursion ends
+CREATE FUNCTION err_endless(n int) RETURNS int LANGUAGE psm AS 'BEGIN RETURN err_endless(n + 1); END';
+\set VERBOSITY terse
+SELECT err_endless(1);
+\set VERBOSITY default
+SELECT err_function(1);
 
--- what is raised on the way has the block's line as well
-\set SHOW_CONTEXT always
-SELECT result FROM tw.atomic($$BEGIN
-	DO 'BEGIN RAISE NOTICE ''from inside''; END';
-	SIGNAL SQLSTATE '01000' SET MESSAGE_TEXT = 'a warning';
-	RETURN 1;
-END$$);
-\set SHOW_CONTEXT errors
-
-DROP TABLE t;
+DROP FUNCTION err_endless, err_plpgsql, err_function;
+DROP TABLE err_acct;
+DROP FUNCTION err_trigger;
