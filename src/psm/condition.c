@@ -10,10 +10,12 @@
  */
 #include "psm/psm.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 static int	last_error_line = 0;
@@ -244,6 +246,39 @@ psm_exec_error_callback(void *arg)
 	report_place(ex->script->function, pos,
 				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
+}
+
+/*
+ * Adds to the error of a deferred constraint which statement wrote its table
+ * last, as near as can be known.
+ */
+void
+psm_error_blame_writer(PsmExec *ex, ErrorData *error)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	PsmStmt    *stmt = NULL;
+	StringInfoData context;
+
+	initStringInfo(&context);
+	if (error->context != NULL)
+		appendStringInfo(&context, "%s\n", error->context);
+	if (error->schema_name != NULL && error->table_name != NULL)
+	{
+		Oid			schema = get_namespace_oid(error->schema_name, true);
+
+		if (OidIsValid(schema))
+			stmt = psm_exec_last_writer(ex, get_relname_relid(error->table_name, schema));
+	}
+	appendStringInfoString(&context, "deferred constraint, checked at the end of the block");
+	if (stmt != NULL)
+	{
+		appendStringInfo(&context, "; \"%s\" was last written by\n"
+						 "atomic block line %d, column %d, at %s",
+						 error->table_name, stmt->pos.line, stmt->pos.column, psm_stmt_name(stmt));
+		last_error_line = stmt->pos.line;
+	}
+	error->context = context.data;
+	MemoryContextSwitchTo(oldcontext);
 }
 
 /* ---------- SIGNAL ---------- */
