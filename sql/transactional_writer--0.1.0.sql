@@ -42,8 +42,10 @@ CREATE TABLE tw.batch (
 CREATE INDEX batch_version_idx ON tw.batch (job, version) WHERE version IS NOT NULL;
 CREATE INDEX batch_started_at_idx ON tw.batch (job, started_at);
 
--- Insert-only as well: what the batch did
+-- Insert-only as well: what the batch did.  The key begins with the xid, so that
+-- its index grows at its end.
 CREATE TABLE tw.batch_outcome (
+	xid xid8 NOT NULL,
 	job text COLLATE pg_catalog."C" NOT NULL,
 	batch_id text COLLATE pg_catalog."C" NOT NULL,
 	rows bigint,
@@ -51,7 +53,7 @@ CREATE TABLE tw.batch_outcome (
 	attempts int NOT NULL,
 	result jsonb,
 	operations jsonb,
-	CONSTRAINT batch_outcome_pkey PRIMARY KEY (job, batch_id)
+	CONSTRAINT batch_outcome_pkey PRIMARY KEY (xid, job, batch_id)
 ) USING heap;
 
 CREATE TABLE tw.failure (
@@ -108,7 +110,8 @@ CREATE VIEW tw.ledger WITH (security_barrier) AS
 	FROM tw.batch b
 		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) b.job
 		LEFT JOIN tw.batch_outcome o
-			ON o.job OPERATOR(pg_catalog.=) b.job AND o.batch_id OPERATOR(pg_catalog.=) b.batch_id
+			ON o.xid OPERATOR(pg_catalog.=) b.xid AND o.job OPERATOR(pg_catalog.=) b.job
+				AND o.batch_id OPERATOR(pg_catalog.=) b.batch_id
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
 CREATE VIEW tw.failures WITH (security_barrier) AS

@@ -60,7 +60,7 @@ typedef enum TwIndex
 	TW_INDEX_BATCH,				/* (job, batch_id) */
 	TW_INDEX_BATCH_VERSION,		/* (job, version) where version is not null */
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
-	TW_INDEX_BATCH_OUTCOME,		/* (job, batch_id) */
+	TW_INDEX_BATCH_OUTCOME,		/* (xid, job, batch_id) */
 	TW_INDEX_FAILURE,			/* (job, at) */
 	TW_INDEX_AUDIT			/* (job, batch_id) */
 } TwIndex;
@@ -78,8 +78,8 @@ enum
 };
 enum
 {
-	TW_RESULT_JOB, TW_RESULT_BATCH_ID, TW_RESULT_ROWS, TW_RESULT_FINISHED_AT, TW_RESULT_ATTEMPTS,
-	TW_RESULT_RESULT, TW_RESULT_OPERATIONS, TW_RESULT_NATTS
+	TW_RESULT_XID, TW_RESULT_JOB, TW_RESULT_BATCH_ID, TW_RESULT_ROWS, TW_RESULT_FINISHED_AT,
+	TW_RESULT_ATTEMPTS, TW_RESULT_RESULT, TW_RESULT_OPERATIONS, TW_RESULT_NATTS
 };
 enum
 {
@@ -101,6 +101,10 @@ extern Relation tw_table_open(TwTable table);
 extern void tw_table_close(Relation rel);
 extern Oid	tw_table_oid(TwTable table);
 
+/* What detoasting needs where there may be no snapshot; begun before the row is read */
+extern Snapshot tw_table_toast_snapshot(void);
+extern void tw_table_toast_done(Snapshot snapshot);
+
 /* Inserts a row; a key that exists is an error of the index */
 extern void tw_table_insert(TwTable table, const Datum *values, const bool *nulls);
 
@@ -121,6 +125,10 @@ typedef struct TwRow
 /* The first row in the given direction that snapshot shows; false: none */
 extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 						  ScanDirection direction, TwRow *row);
+
+/* The very version of a row that was seen at tid, if snapshot still shows it */
+extern bool tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row);
+
 extern TwScan *tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys);
 
 /* The next row, always in the same direction; it lives until the next call */
@@ -268,7 +276,10 @@ typedef enum TwSight
 
 extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
 
-/* The two keys of tw.batch and tw.batch_outcome */
+/* The outcome of a row of tw.batch; false: there is none */
+extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
+
+/* The two keys of tw.batch */
 extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
 
 /* ---------- in ledger/open.c ---------- */

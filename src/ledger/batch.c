@@ -273,6 +273,21 @@ insert_claim(const TwClaim *claim, TwOutcome *outcome)
 /* ---------- replay ---------- */
 
 /*
+ * The key begins with the xid, so that outcomes are entered at the end of their
+ * index, whatever the batches are called.
+ */
+bool
+tw_batch_find_outcome(const TwRow *batch, TwRow *outcome)
+{
+	Datum		keys[3];
+
+	keys[0] = batch->values[TW_BATCH_XID];
+	keys[1] = batch->values[TW_BATCH_JOB];
+	keys[2] = batch->values[TW_BATCH_BATCH_ID];
+	return tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 3, keys, ForwardScanDirection, outcome);
+}
+
+/*
  * The outcome of a committed batch.  False: it has been forgotten since we saw
  * it, so look again.
  */
@@ -295,16 +310,15 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 	outcome->started_at = DatumGetTimestampTz(batch->values[TW_BATCH_STARTED_AT]);
 
 	/*
-	 * Values that were toasted are fetched under a snapshot; a catalog snapshot
-	 * does not settle what the transaction sees later.  It is taken first, so
-	 * that VACUUM leaves them alone.
+	 * Values that were toasted are fetched under a snapshot, which is taken
+	 * first, so that VACUUM leaves them alone.
 	 */
-	snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
-	tw_batch_keys(claim->job, claim->batch_id, keys);
-	if (!tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
+	snapshot = tw_table_toast_snapshot();
+	if (!tw_batch_find_outcome(batch, &row))
 	{
 		/* never finished by its caller, or forgotten a moment ago */
-		UnregisterSnapshot(snapshot);
+		tw_table_toast_done(snapshot);
+		tw_batch_keys(claim->job, claim->batch_id, keys);
 		return tw_table_find(TW_INDEX_BATCH, SnapshotSelf, 2, keys, ForwardScanDirection, &row) &&
 			FullTransactionIdEquals(DatumGetFullTransactionId(row.values[TW_BATCH_XID]),
 									outcome->xid);
@@ -319,7 +333,7 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 		outcome->result = DatumGetJsonbP(row.values[TW_RESULT_RESULT]);
 	if (!row.nulls[TW_RESULT_OPERATIONS])
 		outcome->operations = DatumGetJsonbP(row.values[TW_RESULT_OPERATIONS]);
-	UnregisterSnapshot(snapshot);
+	tw_table_toast_done(snapshot);
 	return true;
 }
 

@@ -152,9 +152,9 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 	char	   *job = required_text(fcinfo, 0, "job");
 	char	   *batch_id = required_text(fcinfo, 1, "batch_id");
 	char	   *reason = required_text(fcinfo, 2, "reason");
-	Datum		keys[2];
 	TwJob		job_row;
 	TwRow		row;
+	TwRow		outcome;
 
 	tw_batch_check_writable("tw.forget_batch()");
 	(void) tw_batch_requested(job, batch_id);
@@ -167,9 +167,8 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 		/* false: pruned meanwhile */
 	} while (!tw_table_delete(TW_TABLE_BATCH, &row.tuple->t_self, true));
 
-	tw_batch_keys(job, batch_id, keys);
-	if (tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, keys, ForwardScanDirection, &row))
-		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, true);
+	if (tw_batch_find_outcome(&row, &outcome))
+		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &outcome.tuple->t_self, true);
 	tw_audit_record(TW_ACTION_FORGET, job, batch_id, reason);
 	PG_RETURN_VOID();
 }

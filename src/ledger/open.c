@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/xid8.h"
 
 typedef struct OpenBatch
 {
@@ -135,6 +136,7 @@ tw_batch_finish(TwOutcome *outcome)
 		elog(ERROR, "batch \"%s\" of job \"%s\" is not open", outcome->batch_id, outcome->job);
 
 	outcome->finished_at = GetCurrentTimestamp();
+	values[TW_RESULT_XID] = FullTransactionIdGetDatum(GetTopFullTransactionId());
 	tw_batch_keys(outcome->job, outcome->batch_id, &values[TW_RESULT_JOB]);
 	nulls[TW_RESULT_ROWS] = !outcome->has_rows;
 	values[TW_RESULT_ROWS] = Int64GetDatum(outcome->rows);

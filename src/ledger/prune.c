@@ -57,8 +57,7 @@ prune_batch(const TwRow *batch)
 	if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(batch->tuple->t_data)) ||
 		!tw_table_delete(TW_TABLE_BATCH, &batch->tuple->t_self, false))
 		return false;
-	if (tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 2, &batch->values[TW_BATCH_JOB],
-					  ForwardScanDirection, &row))
+	if (tw_batch_find_outcome(batch, &row))
 		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, false);
 	return true;
 }
