@@ -28,7 +28,8 @@ CREATE TABLE tw.job (
 	CONSTRAINT job_pkey PRIMARY KEY (job)
 ) USING heap WITH (fillfactor = 50);
 
--- Insert-only on the way of a batch: the claim
+-- Insert-only on the way of a batch: the claim.  Batches are told apart by the
+-- first column of the key.
 CREATE TABLE tw.batch (
 	job text COLLATE pg_catalog."C" NOT NULL,
 	batch_id text COLLATE pg_catalog."C" NOT NULL,
@@ -37,13 +38,13 @@ CREATE TABLE tw.batch (
 	xid xid8 NOT NULL,
 	started_at timestamptz NOT NULL,
 	fingerprint text,
-	CONSTRAINT batch_pkey PRIMARY KEY (job, batch_id)
+	CONSTRAINT batch_pkey PRIMARY KEY (batch_id, job)
 ) USING heap;
 CREATE INDEX batch_version_idx ON tw.batch (job, version) WHERE version IS NOT NULL;
 CREATE INDEX batch_started_at_idx ON tw.batch (job, started_at);
 
--- Insert-only as well: what the batch did.  The key begins with the xid, so that
--- its index grows at its end.
+-- Insert-only as well: what the batch did.  The key begins with the transaction,
+-- so that new rows go to one end of the index.
 CREATE TABLE tw.batch_outcome (
 	xid xid8 NOT NULL,
 	job text COLLATE pg_catalog."C" NOT NULL,
@@ -218,6 +219,13 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_atomic';
 COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) IS
 'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';
+
+CREATE FUNCTION tw.check_block(block text, params jsonb DEFAULT '{}')
+RETURNS TABLE (line int, "column" int, sqlstate text, message text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_check_block';
+COMMENT ON FUNCTION tw.check_block(text, jsonb) IS
+'parses and plans a block and executes nothing: one row a problem, by line and column from 1; no rows: sound. Errors: 22004, 22023';
 
 CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
 	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,

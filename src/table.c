@@ -60,17 +60,19 @@ typedef struct TableIndexInfo
 {
 	const char *name;
 	TwTable		table;
-	RegProcedure keys[MAX_KEYS];	/* the equality function of each key column */
+	RegProcedure keys[MAX_KEYS];	/* the equality function of each key, in the caller's order */
+	AttrNumber	columns[MAX_KEYS];	/* which column of the index it is for; 0: the same as its place */
 	Oid			oid;			/* InvalidOid: not looked up yet */
 } TableIndexInfo;
 
 static TableIndexInfo indexes[] =
 {
 	[TW_INDEX_JOB] = {"job_pkey", TW_TABLE_JOB, {F_TEXTEQ}},
-	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}, {2, 1}},
 	[TW_INDEX_BATCH_VERSION] = {"batch_version_idx", TW_TABLE_BATCH, {F_TEXTEQ, F_INT8EQ}},
 	[TW_INDEX_BATCH_STARTED] = {"batch_started_at_idx", TW_TABLE_BATCH, {F_TEXTEQ}},
-	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME, {F_XID8EQ, F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_BATCH_OUTCOME] = {"batch_outcome_pkey", TW_TABLE_BATCH_OUTCOME,
+	{F_XID8EQ, F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
 	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
 };
@@ -166,9 +168,14 @@ scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datu
 
 	Assert(nkeys <= MAX_KEYS);
 	for (int i = 0; i < nkeys; i++)
-		ScanKeyEntryInitialize(&scankeys[i], 0, i + 1, BTEqualStrategyNumber, InvalidOid,
-							   indexes[index].keys[i] == F_TEXTEQ ? C_COLLATION_OID : InvalidOid,
-							   indexes[index].keys[i], keys[i]);
+	{
+		AttrNumber	column = indexes[index].columns[i] ? indexes[index].columns[i] : i + 1;
+		bool		text = indexes[index].keys[i] == F_TEXTEQ;
+
+		/* the access method wants them in the order of its columns */
+		ScanKeyEntryInitialize(&scankeys[column - 1], 0, column, BTEqualStrategyNumber, InvalidOid,
+							   text ? C_COLLATION_OID : InvalidOid, indexes[index].keys[i], keys[i]);
+	}
 
 	scan->rel = tw_table_open(indexes[index].table);
 	scan->index = index_open(relation_oid(indexes[index].name, &indexes[index].oid), AccessShareLock);

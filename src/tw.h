@@ -57,12 +57,12 @@ typedef enum TwTable
 typedef enum TwIndex
 {
 	TW_INDEX_JOB,				/* (job) */
-	TW_INDEX_BATCH,				/* (job, batch_id) */
+	TW_INDEX_BATCH,				/* keys job, batch_id */
 	TW_INDEX_BATCH_VERSION,		/* (job, version) where version is not null */
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
-	TW_INDEX_BATCH_OUTCOME,		/* (xid, job, batch_id) */
+	TW_INDEX_BATCH_OUTCOME,		/* keys xid, job, batch_id */
 	TW_INDEX_FAILURE,			/* (job, at) */
-	TW_INDEX_AUDIT			/* (job, batch_id) */
+	TW_INDEX_AUDIT				/* (job, batch_id) */
 } TwIndex;
 
 /* Column numbers, from 0, and how many there are: as the install script has them */
@@ -276,11 +276,10 @@ typedef enum TwSight
 
 extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
 
-/* The outcome of a row of tw.batch; false: there is none */
-extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
-
-/* The two keys of tw.batch */
+/* The two keys of tw.batch; those of tw.batch_outcome are the batch's xid and then these */
 extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
+
+extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
 
 /* ---------- in ledger/open.c ---------- */
 

@@ -129,6 +129,19 @@ tw_batch_keys(const char *job, const char *batch_id, Datum *keys)
 	keys[1] = CStringGetTextDatum(batch_id);
 }
 
+/* What a batch did; false: it was never finished by its caller */
+bool
+tw_batch_find_outcome(const TwRow *batch, TwRow *outcome)
+{
+	Datum		keys[3];
+
+	keys[0] = batch->values[TW_BATCH_XID];
+	keys[1] = batch->values[TW_BATCH_JOB];
+	keys[2] = batch->values[TW_BATCH_BATCH_ID];
+	return tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 3, keys, ForwardScanDirection,
+						 outcome);
+}
+
 /* Is the batch in the ledger?  Waits for a transaction that is about to decide that. */
 TwSight
 tw_batch_look(const char *job, const char *batch_id, TwRow *row)
@@ -271,21 +284,6 @@ insert_claim(const TwClaim *claim, TwOutcome *outcome)
 }
 
 /* ---------- replay ---------- */
-
-/*
- * The key begins with the xid, so that outcomes are entered at the end of their
- * index, whatever the batches are called.
- */
-bool
-tw_batch_find_outcome(const TwRow *batch, TwRow *outcome)
-{
-	Datum		keys[3];
-
-	keys[0] = batch->values[TW_BATCH_XID];
-	keys[1] = batch->values[TW_BATCH_JOB];
-	keys[2] = batch->values[TW_BATCH_BATCH_ID];
-	return tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 3, keys, ForwardScanDirection, outcome);
-}
 
 /*
  * The outcome of a committed batch.  False: it has been forgotten since we saw

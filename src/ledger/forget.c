@@ -153,7 +153,7 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 	char	   *batch_id = required_text(fcinfo, 1, "batch_id");
 	char	   *reason = required_text(fcinfo, 2, "reason");
 	TwJob		job_row;
-	TwRow		row;
+	TwRow		batch;
 	TwRow		outcome;
 
 	tw_batch_check_writable("tw.forget_batch()");
@@ -163,11 +163,11 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 	lock_batch(job, batch_id);
 	do
 	{
-		find_for_delete(job, batch_id, &row);
+		find_for_delete(job, batch_id, &batch);
 		/* false: pruned meanwhile */
-	} while (!tw_table_delete(TW_TABLE_BATCH, &row.tuple->t_self, true));
+	} while (!tw_table_delete(TW_TABLE_BATCH, &batch.tuple->t_self, true));
 
-	if (tw_batch_find_outcome(&row, &outcome))
+	if (tw_batch_find_outcome(&batch, &outcome))
 		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &outcome.tuple->t_self, true);
 	tw_audit_record(TW_ACTION_FORGET, job, batch_id, reason);
 	PG_RETURN_VOID();

@@ -177,6 +177,13 @@ literal_text(const PsmExpr *expr)
 	return text;
 }
 
+Node *
+psm_raw_parse(const PsmExpr *expr)
+{
+	return parse_text(expr, expr->spliced ? literal_text(expr) : expr->text, expr->prefix,
+					  expr->mode);
+}
+
 /* ---------- what cannot run in a block ---------- */
 
 typedef struct Refusal
@@ -442,9 +449,30 @@ is_utility(Node *stmt)
 	}
 }
 
+/* Utility statements in which PostgreSQL takes parameters, since a query is in them */
+static bool
+takes_parameters(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_CallStmt:
+		case T_SelectStmt:
+		case T_DeclareCursorStmt:
+			return true;
+		case T_CreateTableAsStmt:
+			return ((CreateTableAsStmt *) stmt)->objtype == OBJECT_TABLE &&
+				!IsA(((CreateTableAsStmt *) stmt)->query, ExecuteStmt);
+		case T_ExplainStmt:
+			return !IsA(((ExplainStmt *) stmt)->query, ExecuteStmt);
+		default:
+			return false;
+	}
+}
+
 static void
 check_expression(PsmExpr *expr)
 {
+	Node	   *stmt;
 	SelectStmt *select;
 	ResTarget  *target;
 
@@ -457,7 +485,10 @@ check_expression(PsmExpr *expr)
 		(void) parse_text(expr, inner, 0, expr->mode);
 	}
 
-	select = castNode(SelectStmt, parse_text(expr, expr->text, expr->prefix, expr->mode));
+	stmt = parse_text(expr, expr->text, expr->prefix, expr->mode);
+	if (IsA(stmt, PLAssignStmt))
+		stmt = (Node *) ((PLAssignStmt *) stmt)->val;
+	select = castNode(SelectStmt, stmt);
 	target = select->targetList ? linitial_node(ResTarget, select->targetList) : NULL;
 	if (list_length(select->targetList) != 1 || target->name != NULL || target->indirection != NIL ||
 		select->distinctClause != NIL || select->fromClause != NIL ||
@@ -502,7 +533,7 @@ check_statement(PsmExpr *expr, PsmSqlStmt *sql)
 	/* the parser's guess from the first word: utility statements take no $1 */
 	stmt = parse_text(expr, expr->spliced ? literal_text(expr) : expr->text, 0, expr->mode);
 	psm_check_runnable(stmt, source, expr->pos.offset);
-	expr->spliced = expr->nhosts > 0 && is_utility(stmt) && !IsA(stmt, CallStmt);
+	expr->spliced = expr->nhosts > 0 && is_utility(stmt) && !takes_parameters(stmt);
 
 	if ((sql == NULL || sql->into != NIL) && !gives_rows(stmt))
 		ereport(ERROR,
@@ -514,6 +545,7 @@ check_statement(PsmExpr *expr, PsmSqlStmt *sql)
 	{
 		sql->command = GetCommandTagName(CreateCommandTag(stmt));
 		sql->utility = is_utility(stmt);
+		sql->call = IsA(stmt, CallStmt);
 	}
 }
 

@@ -25,6 +25,13 @@ psm_error_line(void)
 	return last_error_line;
 }
 
+/* What comes next is not to be blamed on an error before */
+void
+psm_error_line_clear(void)
+{
+	last_error_line = 0;
+}
+
 const char *
 psm_stmt_name(const PsmStmt *stmt)
 {
@@ -59,8 +66,8 @@ psm_stmt_name(const PsmStmt *stmt)
 /* ---------- where an error comes from ---------- */
 
 /* Byte offset of the character at position pos (from 1) of text */
-static int
-char_offset(const char *text, int pos)
+int
+psm_char_offset(const char *text, int pos)
 {
 	const char *p = text;
 
@@ -91,7 +98,7 @@ psm_compile_error_callback(void *arg)
 
 	if (pos > 0)
 	{
-		report_place(source->function, psm_pos(source->text, char_offset(source->text, pos)),
+		report_place(source->function, psm_pos(source->text, psm_char_offset(source->text, pos)),
 					 "compilation");
 		function_parse_error_transpose(source->text);
 	}
@@ -99,32 +106,64 @@ psm_compile_error_callback(void *arg)
 		errcontext("compilation of psm function %s", source->function);
 }
 
-/* Offset in the script of the error in the piece of SQL at hand, or -1 */
-static int
-error_offset(PsmExec *ex)
+/* A name that could be a variable's; not a column to be written, nor a table in FROM */
+static bool
+is_unknown_name(const ErrorData *error)
+{
+	static const char *const messages[] = {
+		"column \"%s\" does not exist",
+		"column %s.%s does not exist",
+		"missing FROM-clause entry for table \"%s\"",
+		PSM_NO_SUCH_FIELD
+	};
+
+	if (error->message_id == NULL)
+		return false;
+	for (int i = 0; i < lengthof(messages); i++)
+		if (strcmp(error->message_id, messages[i]) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Offset in the script of the error in the piece of SQL at hand, or -1.  For
+ * error context callbacks.  An unknown name gets a hint if it has none.
+ */
+int
+psm_error_offset(PsmExec *ex)
 {
 	PsmExpr    *expr = ex->expr;
 	const char *text;
 	int			pos = getinternalerrposition();
 	int			offset;
 	bool		ours;
+	bool		in_script;
+	bool		unknown;
 	MemoryContext oldcontext;
 	ErrorData  *error;
 
-	if (expr == NULL || pos <= 0)
+	if (pos <= 0)
 		return -1;
 
 	/* a query further in may have failed: only its text tells */
-	text = ex->run_text ? ex->run_text : expr->text;
+	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
-	ours = error->internalquery != NULL && strcmp(error->internalquery, text) == 0;
+	ours = text != NULL && error->internalquery != NULL &&
+		(strcmp(error->internalquery, text) == 0 ||
+		 (expr->plan != NULL && expr->plan->plan != NULL &&
+		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
+	in_script = error->internalquery != NULL &&
+		strcmp(error->internalquery, ex->script->source) == 0;
+	unknown = error->hint == NULL && is_unknown_name(error);
 	FreeErrorData(error);
 	MemoryContextSwitchTo(oldcontext);
+	if (in_script)
+		return psm_char_offset(ex->script->source, pos);
 	if (!ours)
 		return -1;
 
-	offset = char_offset(text, pos);
+	offset = psm_char_offset(text, pos);
 	if (ex->run_text)
 	{
 		for (int i = expr->nhosts - 1; i >= 0; i--)
@@ -133,7 +172,31 @@ error_offset(PsmExec *ex)
 				offset -= Min(ex->splices[i].grown, offset - ex->splices[i].at);
 		}
 	}
-	return Max(offset - expr->prefix, 0) + expr->pos.offset;
+	offset = Max(offset - expr->prefix, 0) + expr->pos.offset;
+	if (unknown)
+	{
+		const char *hint = psm_guess_column(ex, expr, offset);
+
+		if (hint != NULL)
+			errhint("%s", hint);
+	}
+	return offset;
+}
+
+/* ereport's part for an error of ours while a script runs, at a byte offset of it */
+int
+psm_run_errposition(PsmExec *ex, int offset)
+{
+	internalerrquery(ex->script->source);
+	internalerrposition(pg_mbstrlen_with_len(ex->script->source, offset) + 1);
+	return 0;
+}
+
+/* Where an execution is: at a statement, or at a declaration of a block that begins */
+PsmPos
+psm_exec_pos(const PsmExec *ex)
+{
+	return ex->declaring ? ex->declaring->pos : ex->stmt->pos;
 }
 
 /* Error context of an execution; arg is the PsmExec */
@@ -144,10 +207,11 @@ psm_exec_error_callback(void *arg)
 	PsmPos		pos;
 	int			offset;
 
+	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
-	pos = ex->stmt->pos;
-	offset = error_offset(ex);
+	pos = psm_exec_pos(ex);
+	offset = psm_error_offset(ex);
 	if (offset >= 0)
 	{
 		const char *source = ex->script->source;
@@ -157,7 +221,8 @@ psm_exec_error_callback(void *arg)
 		internalerrquery(source);
 		function_parse_error_transpose(source);
 	}
-	report_place(ex->script->function, pos, psm_stmt_name(ex->stmt));
+	report_place(ex->script->function, pos,
+				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
 }
 
@@ -195,13 +260,20 @@ item_field(ErrorData *error, PsmItem item)
 	}
 }
 
+/* Class 01 or 02? */
+static bool
+is_completion(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category == ERRCODE_WARNING || category == ERRCODE_NO_DATA;
+}
+
 /* Raises a condition as an ordinary error, or as a WARNING for classes 01 and 02 */
 static void
 raise_condition(const ErrorData *error)
 {
-	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
-
-	ereport(category == ERRCODE_WARNING || category == ERRCODE_NO_DATA ? WARNING : ERROR,
+	ereport(is_completion(error->sqlerrcode) ? WARNING : ERROR,
 			(errcode(error->sqlerrcode),
 			 errmsg_internal("%s", error->message),
 			 error->detail ? errdetail_internal("%s", error->detail) : 0,
@@ -240,12 +312,12 @@ copy_condition(const ErrorData *from)
 	return error;
 }
 
-/* The condition that SIGNAL or RESIGNAL raises, in ex->mcxt */
+/* The condition that SIGNAL or RESIGNAL raises, in mcxt */
 static ErrorData *
-signalled_condition(PsmExec *ex, PsmSignal *stmt)
+signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 {
 	ErrorData  *error;
-	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
 
 	if (stmt->stmt.kind == PSM_RESIGNAL)
 		error = copy_condition(ex->diagnostics->error);
@@ -272,7 +344,7 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("a condition's items cannot be null")));
-		oldcontext = MemoryContextSwitchTo(ex->mcxt);
+		oldcontext = MemoryContextSwitchTo(mcxt);
 		set_field(item_field(error, i), text);
 		MemoryContextSwitchTo(oldcontext);
 	}
@@ -288,29 +360,21 @@ PsmResult
 psm_signal(PsmExec *ex, PsmSignal *stmt)
 {
 	ErrorData  *error;
+	int			sqlstate;
 
 	if (stmt->stmt.kind == PSM_RESIGNAL && ex->diagnostics == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESIGNAL_WHEN_HANDLER_NOT_ACTIVE),
 				 errmsg("RESIGNAL can only be used in a handler")));
-	error = signalled_condition(ex, stmt);
-	switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
-	{
-		case ERRCODE_WARNING:
-		case ERRCODE_NO_DATA:
-			if (psm_completion_handled(ex, error->sqlerrcode))
-				return psm_completion(ex, error);
-			raise_condition(error);
-			FreeErrorData(error);
-			return PSM_NEXT;
-		default:
-			break;
-	}
+	sqlstate = stmt->sqlstate != 0 ? stmt->sqlstate : ex->diagnostics->error->sqlerrcode;
+	if (is_completion(sqlstate) && psm_completion_handled(ex, sqlstate))
+		return psm_completion(ex, signalled_condition(ex, stmt, ex->mcxt));
+	error = signalled_condition(ex, stmt, psm_passing_context(ex));
 	if (stmt->stmt.kind == PSM_RESIGNAL && stmt->sqlstate == 0 &&
 		ex->diagnostics->error->elevel >= ERROR)
 		ReThrowError(error);	/* with the context that it had */
 	raise_condition(error);
-	return PSM_NEXT;			/* not reached */
+	return PSM_NEXT;			/* it was a warning */
 }
 
 /* ---------- GET DIAGNOSTICS ---------- */

@@ -44,18 +44,47 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
-/* Refuses what is not one statement that may run here */
+/* Positions are in the text, which is not what the client sent */
 static void
-check_text(const char *text)
+text_error_callback(void *arg)
 {
-	List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
+	char	  **text = arg;
+	int			position = geterrposition();
 
+	if (position <= 0)
+		return;
+	errposition(0);
+	internalerrposition(position);
+	internalerrquery(*text);
+}
+
+/*
+ * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
+ * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
+ * statements that may not run here.
+ */
+Node *
+psm_dynamic_parse(char **text, int nusing)
+{
+	ErrorContextCallback context;
+	List	   *parsed;
+	Node	   *stmt;
+
+	context.callback = text_error_callback;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	*text = number_markers(*text, nusing);
+	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("EXECUTE IMMEDIATE takes one statement, but the text has %d",
 						list_length(parsed))));
-	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt, NULL, 0);
+	stmt = linitial_node(RawStmt, parsed)->stmt;
+	psm_check_runnable(stmt, NULL, 0);
+	error_context_stack = context.previous;
+	return stmt;
 }
 
 static ParamListInfo
@@ -72,7 +101,8 @@ using_values(PsmExec *ex, List *using)
 		ParamExternData *prm = &params->params[i];
 		int32		typmod;
 
-		prm->value = psm_eval(ex, list_nth(using, i), &prm->isnull, &prm->ptype, &typmod);
+		prm->value = psm_eval_for(ex, list_nth(using, i), InvalidOid, &prm->isnull, &prm->ptype,
+								  &typmod);
 		prm->pflags = PARAM_FLAG_CONST;
 	}
 	return params;
@@ -84,6 +114,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	PsmCount   *count = &ex->counts[stmt->stmt.number];
 	SPIExecuteOptions options = {0};
 	char	   *text = psm_eval_text(ex, stmt->text);
+	MemoryContext oldcontext;
 	int			rc;
 	uint64		n;
 	SPITupleTable *tuples;
@@ -92,9 +123,12 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the statement text of EXECUTE IMMEDIATE is null")));
-	text = number_markers(text, list_length(stmt->using));
-	check_text(text);
+
+	/* all of it is needed for this statement only */
+	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	(void) psm_dynamic_parse(&text, list_length(stmt->using));
 	options.params = using_values(ex, stmt->using);
+	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;
 	options.must_return_tuples = stmt->into != NIL;
 	rc = SPI_execute_extended(text, &options);
@@ -112,7 +146,6 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 		psm_assign_into(ex, stmt->into, tuples, n);
 	if (tuples != NULL)
 		SPI_freetuptable(tuples);
-	pfree(text);
 	psm_eval_cleanup(ex);
 	if (n == 0 && (psm_writes_rows(rc) || stmt->into != NIL))
 		return psm_not_found(ex);

@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "tcop/cmdtag.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/inval.h"
@@ -21,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
 
 /* Rows that a FOR loop fetches at once: few at first, since it may stop early */
 #define FOR_FIRST_BATCH 10
@@ -28,14 +30,31 @@
 
 /* ---------- statements ---------- */
 
+/* The type that an assignment needs, InvalidOid when it has to be seen */
+static Oid
+target_type(const PsmTarget *target)
+{
+	int			field;
+
+	if (target->field == NULL)
+		return target->var->type;
+	field = psm_row_field(target->var, target->field);
+	return field < 0 ? InvalidOid : TupleDescAttr(target->var->tupdesc, field)->atttypid;
+}
+
 static PsmResult
 exec_set(PsmExec *ex, PsmSet *stmt)
 {
 	bool		isnull;
 	Oid			type;
 	int32		typmod;
-	Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
 	PsmVar	   *var = stmt->target.var;
+	Datum		value;
+
+	if (likely(!stmt->value->lone_host))
+		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
+	else
+		value = psm_eval_for(ex, stmt->value, target_type(&stmt->target), &isnull, &type, &typmod);
 
 	/* the common case: nothing to cast, nothing to copy, nothing to free */
 	if (likely(type == var->type && var->typbyval && var->typmod == -1 &&
@@ -71,7 +90,8 @@ exec_set_row(PsmExec *ex, PsmSetRow *stmt)
 	{
 		SPITupleTable *tuples;
 
-		psm_execute(ex, stmt->query, true, 2);
+		if (psm_writes_rows(psm_execute(ex, stmt->query, true, 2)))
+			psm_count_written(ex, &stmt->stmt, stmt->query, SPI_processed);
 		tuples = SPI_tuptable;
 		if (SPI_processed > 1)
 			ereport(ERROR,
@@ -91,7 +111,9 @@ exec_set_row(PsmExec *ex, PsmSetRow *stmt)
 		int32	   *typmods = palloc(n * sizeof(int32));
 
 		for (int i = 0; i < n; i++)
-			values[i] = psm_eval(ex, list_nth(stmt->values, i), &nulls[i], &types[i], &typmods[i]);
+			values[i] = psm_eval_for(ex, list_nth(stmt->values, i),
+									 target_type(list_nth(stmt->targets, i)),
+									 &nulls[i], &types[i], &typmods[i]);
 
 		/* an assignment may free what a variable held, and a later value may be just that */
 		for (int i = 0; i < n; i++)
@@ -137,6 +159,19 @@ psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
 		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
 }
 
+/* Counts rows that the query of a statement other than plain SQL has written */
+void
+psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows)
+{
+	PsmCount   *count = &ex->counts[stmt->number];
+
+	count->executions++;
+	count->rows += rows;
+	count->writes = true;
+	count->command = GetCommandTagName(query->plan->source->commandTag);
+	count->relation = psm_expr_relation(query);
+}
+
 /* Does a statement of this SPI code write rows? */
 bool
 psm_writes_rows(int spi_code)
@@ -167,13 +202,24 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 	uint64		n;
 	SPITupleTable *tuples;
 
+	if (stmt->call)
+	{
+		/* what cannot take an output is refused before the procedure runs */
+		psm_prepare(ex, stmt->sql, CURSOR_OPT_PARALLEL_OK);
+		psm_call_check(ex, stmt->sql);
+	}
+
 	/* one row more than INTO wants, so that too many are noticed */
 	rc = psm_execute(ex, stmt->sql, stmt->into != NIL,
 					 stmt->into != NIL && !stmt->utility && strcmp(stmt->command, "SELECT") == 0
 					 ? 2 : 0);
-	n = SPI_processed;
+	n = stmt->call ? 0 : SPI_processed;
 	tuples = SPI_tuptable;
 
+	if (stmt->into != NIL)
+		psm_assign_into(ex, stmt->into, tuples, n);
+	else if (stmt->call)
+		psm_call_outputs(ex, stmt->sql, tuples);
 	count->executions++;
 	count->rows += n;
 	count->writes |= psm_writes_rows(rc) || (stmt->utility && strcmp(stmt->command, "COPY") == 0);
@@ -184,8 +230,6 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
 	}
 
-	if (stmt->into != NIL)
-		psm_assign_into(ex, stmt->into, tuples, n);
 	if (tuples != NULL)
 		SPI_freetuptable(tuples);
 	psm_eval_cleanup(ex);
@@ -221,14 +265,7 @@ set_case_operand(PsmExec *ex, PsmCase *stmt)
 	int32		typmod;
 	Datum		value = psm_eval(ex, stmt->operand, &isnull, &type, &typmod);
 
-	if (var->type != type)
-	{
-		var->type = type;
-		var->typmod = -1;
-		var->collation = get_typcollation(type);
-		get_typlenbyval(type, &var->typlen, &var->typbyval);
-		ex->script->shape++;
-	}
+	psm_operand_describe(ex, var, type);
 	psm_assign(ex, &target, value, isnull, type, typmod);
 	psm_eval_cleanup(ex);
 }
@@ -238,7 +275,10 @@ exec_case(PsmExec *ex, PsmCase *stmt)
 {
 	ListCell   *lc;
 
-	if (stmt->operand != NULL)
+	/* a parameter alone takes the type that each WHEN needs, as anywhere else */
+	if (stmt->operand != NULL && stmt->operand->lone_host)
+		stmt->operand_var->host = stmt->operand->hosts;
+	else if (stmt->operand != NULL)
 		set_case_operand(ex, stmt);
 	foreach(lc, stmt->branches)
 	{
@@ -304,6 +344,49 @@ exec_loop(PsmExec *ex, PsmLoop *stmt)
 
 /* ---------- FOR and cursors ---------- */
 
+/*
+ * Fetches from a portal.  INSERT ... RETURNING and the like have done all of
+ * their work after the first fetch, and count as what they are.
+ */
+static void
+fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
+{
+	bool		writes = portal->strategy == PORTAL_ONE_RETURNING && portal->holdStore == NULL;
+
+	SPI_cursor_fetch(portal, true, n);
+	if (writes && portal->holdStore != NULL)
+		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
+}
+
+/* Remembers under which name a cursor is open */
+static void
+set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
+{
+	char	  **name = &ex->cursors[cursor->number];
+
+	if (*name != NULL)
+		pfree(*name);
+	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
+}
+
+/*
+ * Opens a portal for a query; of a cursor by its own name if that is free, so
+ * that SQL outside the block can find it.
+ */
+static Portal
+open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
+{
+	const char *name = NULL;
+	Portal		portal;
+
+	if (cursor != NULL && SPI_cursor_find(cursor->name) == NULL)
+		name = cursor->name;
+	portal = psm_open(ex, query, name);
+	if (cursor != NULL)
+		set_cursor_portal(ex, cursor, portal);
+	return portal;
+}
+
 static PsmResult
 for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 {
@@ -318,7 +401,7 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 		ex->stmt = &stmt->stmt;
 		if (ex->frames != NULL && ex->frames->catches_errors)
 			psm_savepoint_renew(ex);
-		SPI_cursor_fetch(portal, true, batch);
+		fetch(ex, &stmt->stmt, stmt->query, portal, batch);
 		tuples = SPI_tuptable;
 		n = SPI_processed;
 		ex->savepoint.used = true;	/* it holds the batch */
@@ -340,10 +423,35 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 	return result;
 }
 
+/*
+ * Closes the portals of FOR loops that have ended or failed, up to the loop
+ * outer.  A failed loop's portal is gone with the rollback unless it was opened
+ * in a savepoint that has been released meanwhile.
+ */
+void
+psm_loops_close(PsmExec *ex, PsmOpenLoop *outer)
+{
+	while (ex->loops != outer)
+	{
+		PsmOpenLoop *loop = ex->loops;
+		Portal		portal = SPI_cursor_find(loop->portal);
+
+		if (portal != NULL)
+		{
+			UnpinPortal(portal);
+			SPI_cursor_close(portal);
+		}
+		ex->loops = loop->outer;
+		pfree(loop->portal);
+		pfree(loop);
+	}
+}
+
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
-	Portal		portal = psm_open(ex, stmt->query, stmt->cursor_name);
+	Portal		portal = open_cursor(ex, stmt->query, stmt->cursor);
+	PsmOpenLoop *loop;
 	PsmResult	result;
 
 	if (portal->tupDesc == NULL)
@@ -351,20 +459,26 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("FOR needs a query that returns rows")));
 	ex->savepoint.used = true;	/* it holds the portal */
-	ex->counts[stmt->stmt.number].executions++;
 	psm_eval_cleanup(ex);
 	psm_row_describe(ex, stmt->row, portal->tupDesc);
 
+	loop = MemoryContextAlloc(ex->mcxt, sizeof(PsmOpenLoop));
+	loop->portal = MemoryContextStrdup(ex->mcxt, portal->name);
+	loop->outer = ex->loops;
+	ex->loops = loop;
+
 	/* the body must not close it; WHERE CURRENT OF needs it to stand on the row at hand */
 	PinPortal(portal);
-	result = for_rows(ex, stmt, portal, stmt->cursor_name ? 1 : FOR_FIRST_BATCH);
-	UnpinPortal(portal);
-	SPI_cursor_close(portal);
+	result = for_rows(ex, stmt, portal, stmt->cursor ? 1 : FOR_FIRST_BATCH);
+	psm_loops_close(ex, loop->outer);
+	if (stmt->cursor != NULL)
+		set_cursor_portal(ex, stmt->cursor, NULL);
 	return result;
 }
 
-static Portal
-cursor_portal(PsmExec *ex, PsmCursor *cursor)
+/* The portal of a cursor that must be open */
+Portal
+psm_cursor_portal(PsmExec *ex, PsmCursor *cursor)
 {
 	const char *name = ex->cursors[cursor->number];
 	Portal		portal = name ? SPI_cursor_find(name) : NULL;
@@ -381,17 +495,14 @@ exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 {
 	PsmCursor  *cursor = stmt->cursor;
 	const char *name = ex->cursors[cursor->number];
-	Portal		portal;
 
 	if (name != NULL && SPI_cursor_find(name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_CURSOR_STATE),
 				 errmsg("cursor \"%s\" is already open", cursor->name)));
 
-	/* by its own name if that is free, so that WHERE CURRENT OF finds it */
-	portal = psm_open(ex, cursor->query, SPI_cursor_find(cursor->name) ? NULL : cursor->name);
+	(void) open_cursor(ex, cursor->query, cursor);
 	ex->savepoint.used = true;
-	ex->cursors[cursor->number] = MemoryContextStrdup(ex->mcxt, portal->name);
 	psm_eval_cleanup(ex);
 	return PSM_NEXT;
 }
@@ -399,11 +510,11 @@ exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 static PsmResult
 exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 {
-	Portal		portal = cursor_portal(ex, stmt->cursor);
+	Portal		portal = psm_cursor_portal(ex, stmt->cursor);
 	SPITupleTable *tuples;
 	uint64		n;
 
-	SPI_cursor_fetch(portal, true, 1);
+	fetch(ex, &stmt->stmt, stmt->cursor->query, portal, 1);
 	tuples = SPI_tuptable;
 	n = SPI_processed;
 	ex->row_count = n;
@@ -418,8 +529,8 @@ exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 static PsmResult
 exec_close(PsmExec *ex, PsmCursorStmt *stmt)
 {
-	SPI_cursor_close(cursor_portal(ex, stmt->cursor));
-	ex->cursors[stmt->cursor->number] = NULL;
+	SPI_cursor_close(psm_cursor_portal(ex, stmt->cursor));
+	set_cursor_portal(ex, stmt->cursor, NULL);
 	return PSM_NEXT;
 }
 
@@ -436,7 +547,7 @@ close_cursors(PsmExec *ex, PsmScope *scope)
 
 		if (portal != NULL)
 			SPI_cursor_close(portal);
-		ex->cursors[cursor->number] = NULL;
+		set_cursor_portal(ex, cursor, NULL);
 	}
 }
 
@@ -452,6 +563,7 @@ enter_scope(PsmExec *ex, PsmCompound *block)
 	{
 		PsmVar	   *var = lfirst(lc);
 
+		ex->declaring = var;
 		if (var->init == NULL)
 			psm_set_null(ex, var);
 		else
@@ -460,19 +572,20 @@ enter_scope(PsmExec *ex, PsmCompound *block)
 			bool		isnull;
 			Oid			type;
 			int32		typmod;
-			Datum		value = psm_eval(ex, var->init, &isnull, &type, &typmod);
+			Datum		value = psm_eval_for(ex, var->init, var->type, &isnull, &type, &typmod);
 
 			psm_assign(ex, &target, value, isnull, type, typmod);
 		}
 		psm_eval_cleanup(ex);
 	}
+	ex->declaring = NULL;
 }
 
 /* The body of a block, with its handlers active */
 static PsmResult
 exec_body(PsmExec *ex, PsmCompound *block)
 {
-	PsmFrame	frame = {block, ex->frames, false};
+	PsmFrame	frame = {block, ex->frames, false, false};
 	bool		atomic = block->atomic || block == ex->script->body;
 	bool		own_savepoint = !ex->savepoint.open;
 	PsmResult	result;
@@ -506,6 +619,7 @@ has_undo(PsmCompound *block)
 /*
  * An atomic block that can fail alone, because a handler further out may go on
  * behind it or because it has an UNDO handler, has a savepoint around all of it.
+ * When it is undone, what was counted in it is forgotten as well.
  */
 static PsmResult
 exec_undoable(PsmExec *ex, PsmCompound *block)
@@ -513,8 +627,12 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	PsmSavepoint outer = ex->savepoint;
 	PsmFrame   *frames = ex->frames;
 	PsmSavepoint own;
+	PsmDiagnostics *diagnostics;
 	volatile PsmResult result = PSM_NEXT;
+	Size		size = ex->script->nstmts * sizeof(PsmCount);
+	PsmCount   *counts = MemoryContextAlloc(ex->mcxt, size);
 
+	memcpy(counts, ex->counts, size);
 	psm_savepoint_begin(ex, &own);
 	memset(&ex->savepoint, 0, sizeof(PsmSavepoint));
 	PG_TRY();
@@ -523,26 +641,30 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	}
 	PG_CATCH();
 	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
-		ErrorData  *error = CopyErrorData();
+		ErrorData  *error = psm_error_take(ex, true);
 
-		FlushErrorState();
-		MemoryContextSwitchTo(oldcontext);
 		psm_savepoint_rollback(ex, &own);
+		memcpy(ex->counts, counts, size);
+		pfree(counts);
 		ReThrowError(error);
 	}
 	PG_END_TRY();
 
 	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
 	{
-		PsmFrame	frame = {block, frames, false};
+		PsmFrame	frame = {block, frames, false, false};
 
 		psm_savepoint_rollback(ex, &own);
+		memcpy(ex->counts, counts, size);
+		pfree(counts);
 		ex->savepoint = outer;
 		ex->frames = frames;
-		result = psm_handler_run(ex, &frame, ex->undo_handler, ex->undo_diagnostics);
+		diagnostics = ex->undo_diagnostics;
+		result = psm_handler_run(ex, &frame, ex->undo_handler, diagnostics);
+		psm_diagnostics_free(diagnostics);
 		return result;
 	}
+	pfree(counts);
 	own.used = ex->savepoint.used;
 	psm_savepoint_release(ex, &own);
 	ex->savepoint = outer;
@@ -627,6 +749,8 @@ psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
 	CHECK_FOR_INTERRUPTS();
 	ex->stmt = stmt;
+	if (unlikely(psm_timed_out))
+		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
 		return psm_exec_protected(ex, stmt);
 	return psm_exec_plain(ex, stmt);
@@ -637,6 +761,7 @@ psm_exec_stmts(PsmExec *ex, List *stmts)
 {
 	ListCell   *lc;
 
+	check_stack_depth();
 	foreach(lc, stmts)
 	{
 		PsmResult	result = psm_exec_stmt(ex, lfirst(lc));
@@ -697,15 +822,16 @@ psm_exec_run(PsmExec *ex)
 {
 	ErrorContextCallback context;
 
-	check_stack_depth();
 	context.callback = psm_exec_error_callback;
 	context.arg = ex;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 
 	psm_exec_stmt(ex, &ex->script->body->stmt);
+	psm_timeout_check();
 
 	error_context_stack = context.previous;
+	psm_error_line_clear();
 	if (ex->econtext != NULL)
 		psm_econtext_pop(ex->econtext);
 	ex->econtext = NULL;
@@ -777,10 +903,10 @@ psm_exec_operations(PsmExec *ex, int64 *rows)
 
 		if (count->writes)
 			*rows += count->rows;
-		if (count->executions == 0 || (stmt->kind != PSM_SQL && stmt->kind != PSM_EXECUTE))
+		if (count->executions == 0)
 			continue;
 		ops[n].line = stmt->pos.line;
-		ops[n].command = psm_stmt_name(stmt);
+		ops[n].command = count->command ? count->command : psm_stmt_name(stmt);
 		ops[n].relation = count->relation;
 		if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
 			ops[n].relation = psm_expr_relation(((PsmSqlStmt *) stmt)->sql);

@@ -116,6 +116,22 @@ make_simple(PsmPlan *plan)
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
 }
 
+/*
+ * Lets messages and logs show a statement as it is written: PostgreSQL keeps the
+ * text for them alone once it is parsed, and :name is as long as what stood in
+ * for it.
+ */
+static void
+restore_text(PsmExpr *expr, CachedPlanSource *source)
+{
+	char	   *text = unconstify(char *, source->query_string);
+	const char *written = expr->script->source + expr->pos.offset - expr->prefix;
+
+	for (int i = 0; i < expr->nhosts; i++)
+		memcpy(text + expr->hosts[i].offset, written + expr->hosts[i].offset,
+			   expr->hosts[i].length);
+}
+
 /* Makes the plan of a piece of SQL; see psm_prepare() */
 void
 psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
@@ -149,6 +165,7 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	SPI_keepplan(spi_plan);
 	plan->plan = spi_plan;
 	plan->source = linitial(SPI_plan_get_plan_sources(spi_plan));
+	restore_text(expr, plan->source);
 	plan->shape = ex->script->shape;
 	plan->simple = NULL;
 	plan->cached_lxid = InvalidLocalTransactionId;
@@ -306,6 +323,26 @@ psm_eval(PsmExec *ex, PsmExpr *expr, bool *isnull, Oid *type, int32 *typmod)
 	return value;
 }
 
+/*
+ * Evaluates an expression for a place that needs a value of type wanted, or
+ * (InvalidOid) of any.  A parameter that stands alone takes that type at once,
+ * or the one its JSON has; all else comes as it is.
+ */
+Datum
+psm_eval_for(PsmExec *ex, PsmExpr *expr, Oid wanted, bool *isnull, Oid *type, int32 *typmod)
+{
+	Datum		value;
+
+	if (likely(!expr->lone_host))
+		return psm_eval(ex, expr, isnull, type, typmod);
+	ex->expr = expr;
+	*type = OidIsValid(wanted) ? wanted : psm_host_type(ex, expr->hosts[0].host);
+	*typmod = -1;
+	value = psm_host_datum(ex, expr->hosts[0].host, *type, isnull);
+	ex->expr = NULL;
+	return value;
+}
+
 /* Evaluates a condition; unknown is false.  Leaves nothing to clean up. */
 bool
 psm_eval_bool(PsmExec *ex, PsmExpr *expr)
@@ -313,7 +350,7 @@ psm_eval_bool(PsmExec *ex, PsmExpr *expr)
 	bool		isnull;
 	Oid			type;
 	int32		typmod;
-	Datum		value = psm_eval(ex, expr, &isnull, &type, &typmod);
+	Datum		value = psm_eval_for(ex, expr, BOOLOID, &isnull, &type, &typmod);
 
 	if (type != BOOLOID)
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod, BOOLOID, -1);
@@ -328,7 +365,7 @@ psm_eval_text(PsmExec *ex, PsmExpr *expr)
 	bool		isnull;
 	Oid			type;
 	int32		typmod;
-	Datum		value = psm_eval(ex, expr, &isnull, &type, &typmod);
+	Datum		value = psm_eval_for(ex, expr, TEXTOID, &isnull, &type, &typmod);
 	MemoryContext oldcontext;
 	char	   *result;
 
@@ -382,9 +419,11 @@ execute(PsmExec *ex, PsmExpr *expr, SPIExecuteOptions *options)
 	options->read_only = ex->read_only;
 	if (expr->spliced)
 	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
 		char	   *text = splice_text(ex, expr);
 		List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
 
+		MemoryContextSwitchTo(oldcontext);
 		rc = SPI_execute_extended(text, options);
 		ex->run_relation = psm_utility_relation(linitial_node(RawStmt, parsed)->stmt);
 		ex->run_text = NULL;

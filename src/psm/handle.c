@@ -143,6 +143,12 @@ handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
 		int			best_fit = 0;
 		ListCell   *lc;
 
+		if (frame->handling)
+		{
+			if (failed && frame->block->atomic)
+				break;
+			continue;
+		}
 		foreach(lc, frame->block->handlers)
 		{
 			int			fit = handler_fits(lfirst(lc), sqlstate);
@@ -164,13 +170,43 @@ handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
 
 /* ---------- running ---------- */
 
+/* Where an error is kept that only passes through: until the next one */
+MemoryContext
+psm_passing_context(PsmExec *ex)
+{
+	if (ex->passing == NULL)
+		ex->passing = AllocSetContextCreate(ex->mcxt, "psm error", ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(ex->passing);
+	return ex->passing;
+}
+
+/* Takes the error that was caught: to handle it (to be freed then), or to throw it again */
+ErrorData *
+psm_error_take(PsmExec *ex, bool passing)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(passing ? psm_passing_context(ex) : ex->mcxt);
+	ErrorData  *error = CopyErrorData();
+
+	FlushErrorState();
+	MemoryContextSwitchTo(oldcontext);
+	return error;
+}
+
+void
+psm_diagnostics_free(PsmDiagnostics *diagnostics)
+{
+	FreeErrorData(diagnostics->error);
+	pfree(diagnostics);
+}
+
 static PsmDiagnostics *
-diagnostics_make(PsmExec *ex, ErrorData *error)
+diagnostics_make(PsmExec *ex, ErrorData *error, int line)
 {
 	PsmDiagnostics *diagnostics = MemoryContextAlloc(ex->mcxt, sizeof(PsmDiagnostics));
 
 	diagnostics->error = error;
-	diagnostics->line = ex->stmt->pos.line; /* the innermost statement that was running */
+	diagnostics->line = line;
 	diagnostics->outer = NULL;
 	return diagnostics;
 }
@@ -183,9 +219,13 @@ PsmResult
 psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostics *diagnostics)
 {
 	PsmFrame   *frames = ex->frames;
+	PsmFrame	active = {frame->block, frame->outer, false, true};
 	PsmResult	result;
 
-	ex->frames = frame->outer;
+	/* a handler of an atomic block that fails takes the block with it */
+	active.catches_errors = !frame->block->atomic && frame->outer != NULL &&
+		frame->outer->catches_errors;
+	ex->frames = &active;
 	diagnostics->outer = ex->diagnostics;
 	ex->diagnostics = diagnostics;
 	result = psm_exec_stmt(ex, handler->action);
@@ -202,9 +242,9 @@ psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostic
 
 /* Hands a condition to the handler that was chosen for it */
 static PsmResult
-handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error)
+handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error, int line)
 {
-	PsmDiagnostics *diagnostics = diagnostics_make(ex, error);
+	PsmDiagnostics *diagnostics = diagnostics_make(ex, error, line);
 	PsmResult	result;
 
 	if (handler->kind == PSM_UNDO)
@@ -215,8 +255,7 @@ handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error)
 		return PSM_JUMP_UNDO;
 	}
 	result = psm_handler_run(ex, frame, handler, diagnostics);
-	FreeErrorData(error);
-	pfree(diagnostics);
+	psm_diagnostics_free(diagnostics);
 	return result;
 }
 
@@ -229,12 +268,14 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 {
 	PsmFrame   *frames = ex->frames;
 	PsmDiagnostics *diagnostics = ex->diagnostics;
+	PsmOpenLoop *loops = ex->loops;
+	int			line;
 	PsmSavepoint savepoint;
 	MemoryContext oldcontext = CurrentMemoryContext;
 	ErrorData  *volatile error = NULL;
 	volatile PsmResult result = PSM_NEXT;
-	PsmHandler *handler;
-	PsmFrame   *frame;
+	PsmHandler *volatile handler = NULL;
+	PsmFrame   *volatile frame = NULL;
 
 	psm_savepoint_renew(ex);
 	savepoint = ex->savepoint;
@@ -244,10 +285,16 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(ex->mcxt);
-		error = CopyErrorData();
-		FlushErrorState();
+		ex->frames = frames;
+		if (!passes_every_handler(geterrcode()))
+		{
+			PsmFrame   *found;
+
+			handler = handler_find(ex, geterrcode(), true, &found);
+			frame = found;
+		}
 		MemoryContextSwitchTo(oldcontext);
+		error = psm_error_take(ex, handler == NULL);
 	}
 	PG_END_TRY();
 	if (error == NULL)
@@ -256,17 +303,24 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	/* the savepoints of inner blocks are rolled back with this one */
 	ex->savepoint = savepoint;
 	psm_savepoint_rollback(ex, &ex->savepoint);
-	ex->frames = frames;
-	ex->diagnostics = diagnostics;
+	psm_loops_close(ex, loops);
+	line = psm_exec_pos(ex).line;	/* of the innermost statement that was running */
+	ex->declaring = NULL;
+	while (ex->diagnostics != diagnostics)	/* of handlers that failed */
+	{
+		PsmDiagnostics *inner = ex->diagnostics;
+
+		ex->diagnostics = inner->outer;
+		psm_diagnostics_free(inner);
+	}
+	ex->declaring = NULL;
 	ex->expr = NULL;
 	ex->eval_tuples = NULL;		/* freed with the subtransaction */
 	ex->more_tuples = NIL;
 
-	handler = passes_every_handler(error->sqlerrcode) ? NULL
-		: handler_find(ex, error->sqlerrcode, true, &frame);
 	if (handler == NULL)
 		ReThrowError(error);
-	return handle(ex, frame, handler, error);
+	return handle(ex, frame, handler, error, line);
 }
 
 /* Is there a handler for a completion condition (class 01 or 02)? */
@@ -288,7 +342,7 @@ psm_completion(PsmExec *ex, ErrorData *condition)
 	PsmFrame   *frame;
 	PsmHandler *handler = handler_find(ex, condition->sqlerrcode, false, &frame);
 
-	return handle(ex, frame, handler, condition);
+	return handle(ex, frame, handler, condition, ex->stmt->pos.line);
 }
 
 /* A statement found, changed or fetched no row: 02000, which goes unnoticed without a handler */

@@ -101,6 +101,7 @@ attempt(Run *run, int number, TwOutcome *outcome)
 
 	SPI_commit();				/* a transaction of our own, without a snapshot */
 	XactIsoLevel = run->isolation;
+	psm_error_line_clear();
 	memset(outcome, 0, sizeof(TwOutcome));
 	outcome->attempts = number;
 	oldowner = CurrentResourceOwner;

@@ -37,11 +37,29 @@ var_set_type(PsmScript *script, PsmVar *var)
 		MemoryContext oldcontext = MemoryContextSwitchTo(script->mcxt);
 
 		var->kind = PSM_VAR_ROW;
+		var->domain = get_typtype(var->type) == TYPTYPE_DOMAIN;
 		var->tupdesc = CreateTupleDescCopy(tupdesc);
 		MemoryContextSwitchTo(oldcontext);
 		ReleaseTupleDesc(tupdesc);
 		var->tupdesc_id = assign_record_type_identifier(getBaseType(var->type), -1);
 	}
+}
+
+/* A declared type that is being looked up */
+typedef struct TypeLookup
+{
+	const char *source;
+	int			offset;
+} TypeLookup;
+
+/* Error context of a type that cannot be had; what PostgreSQL says has no place */
+static void
+type_error_callback(void *arg)
+{
+	const TypeLookup *lookup = arg;
+
+	if (geterrposition() <= 0)
+		psm_errposition(lookup->source, lookup->offset);
 }
 
 /*
@@ -51,6 +69,13 @@ var_set_type(PsmScript *script, PsmVar *var)
 void
 psm_types_resolve(PsmScript *script)
 {
+	TypeLookup	lookup = {script->source, 0};
+	ErrorContextCallback context;
+
+	context.callback = type_error_callback;
+	context.arg = &lookup;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	for (int i = 0; i < script->nvars; i++)
 	{
 		PsmVar	   *var = script->vars[i];
@@ -63,15 +88,16 @@ psm_types_resolve(PsmScript *script)
 				var_set_type(script, var);
 			continue;			/* otherwise a CASE's operand, whose type comes at run time */
 		}
+		lookup.offset = var->pos.offset;
 		parseTypeString(var->typename, &var->type, &var->typmod, tw_hard_errors);
 		if (get_typtype(var->type) == TYPTYPE_PSEUDO)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("variable \"%s\" cannot have pseudo-type %s", var->name,
-							format_type_be(var->type)),
-					 psm_errposition(script->source, var->pos.offset)));
+							format_type_be(var->type))));
 		var_set_type(script, var);
 	}
+	error_context_stack = context.previous;
 }
 
 /* False when DDL has since dropped or changed a type that the script declares */
@@ -128,6 +154,23 @@ row_alloc(PsmExec *ex, PsmVar *var)
 }
 
 /*
+ * The columns of a FOR row or the type of a CASE's operand are about to change,
+ * so plans made for the old ones are made again.  Where they were known before,
+ * another execution of the script further out may hold values of the old types:
+ * refused then.
+ */
+void
+psm_shape_change(PsmExec *ex, bool known)
+{
+	if (known && ex->script->in_use > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("types in the block have changed while it is running"),
+				 errdetail("The block runs inside itself, and a query of it now gives other types.")));
+	ex->script->shape++;
+}
+
+/*
  * Gives a FOR row the columns of its query.  When they are not what they were,
  * every plan that may name them is made again (PsmScript.shape).
  */
@@ -136,16 +179,29 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 {
 	if (var->tupdesc == NULL || !equalTupleDescs(var->tupdesc, tupdesc))
 	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
+		MemoryContext oldcontext;
 
-		/* the old descriptor stays: an outer execution may be using it */
+		psm_shape_change(ex, var->tupdesc != NULL);
+		oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
 		var->tupdesc = BlessTupleDesc(CreateTupleDescCopy(tupdesc));
 		var->type = RECORDOID;
 		var->typmod = var->tupdesc->tdtypmod;
 		MemoryContextSwitchTo(oldcontext);
-		ex->script->shape++;
 	}
 	row_alloc(ex, var);
+}
+
+/* Gives the operand of a CASE its type, as its expression has it */
+void
+psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type)
+{
+	if (var->type == type)
+		return;
+	psm_shape_change(ex, OidIsValid(var->type));
+	var->type = type;
+	var->typmod = -1;
+	var->collation = get_typcollation(type);
+	get_typlenbyval(type, &var->typlen, &var->typbyval);
 }
 
 static void
@@ -277,20 +333,55 @@ row_set_null(PsmExec *ex, PsmVar *var)
 	v->changed = true;
 }
 
+/* A domain over a composite type: checks what its variable is about to hold */
+static void
+row_check_domain(PsmExec *ex, PsmVar *var, Datum *values, bool *nulls, bool isnull)
+{
+	Datum		row = (Datum) 0;
+	MemoryContext oldcontext;
+
+	if (!var->domain)
+		return;
+	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	if (!isnull)
+		row = HeapTupleGetDatum(heap_form_tuple(var->tupdesc, values, nulls));
+	domain_check(row, isnull, var->type, NULL, NULL);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+field_check_domain(PsmExec *ex, PsmVar *var, int field, Datum value, bool isnull)
+{
+	PsmValue   *v = &ex->values[var->number];
+	MemoryContext oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
+	Datum	   *values = palloc(v->nfields * sizeof(Datum));
+	bool	   *nulls = palloc(v->nfields * sizeof(bool));
+
+	memcpy(values, v->fields, v->nfields * sizeof(Datum));
+	memcpy(nulls, v->nulls, v->nfields * sizeof(bool));
+	values[field] = value;
+	nulls[field] = isnull;
+	MemoryContextSwitchTo(oldcontext);
+	row_check_domain(ex, var, values, nulls, false);
+}
+
 /* Assigns the columns of a tuple to a row, by position, each cast to its column's type */
 static void
 row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 {
 	PsmValue   *v = &ex->values[var->number];
 	ExprContext *econtext = psm_econtext(ex);
+	int			n = v->nfields;
+	Datum	   *values = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(Datum));
+	bool	   *nulls = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(bool));
 	int			from = 0;
 
-	for (int i = 0; i < v->nfields; i++)
+	for (int i = 0; i < n; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
-		bool		isnull = true;
-		Datum		value = (Datum) 0;
 
+		values[i] = (Datum) 0;
+		nulls[i] = true;
 		if (att->attisdropped)
 			continue;
 		while (from < tupdesc->natts && TupleDescAttr(tupdesc, from)->attisdropped)
@@ -299,13 +390,15 @@ row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 		{
 			Form_pg_attribute source = TupleDescAttr(tupdesc, from);
 
-			value = heap_getattr(tuple, from + 1, tupdesc, &isnull);
-			value = psm_cast(econtext, value, &isnull, source->atttypid, source->atttypmod,
-							 att->atttypid, att->atttypmod);
+			values[i] = heap_getattr(tuple, from + 1, tupdesc, &nulls[i]);
+			values[i] = psm_cast(econtext, values[i], &nulls[i], source->atttypid,
+								 source->atttypmod, att->atttypid, att->atttypmod);
 			from++;
 		}
-		field_store(ex, var, i, value, isnull);
 	}
+	row_check_domain(ex, var, values, nulls, false);
+	for (int i = 0; i < n; i++)
+		field_store(ex, var, i, values[i], nulls[i]);
 	v->isnull = false;
 }
 
@@ -318,6 +411,7 @@ row_store_datum(PsmExec *ex, PsmVar *var, Datum value, bool isnull, Oid type)
 
 	if (isnull)
 	{
+		row_check_domain(ex, var, NULL, NULL, true);
 		row_set_null(ex, var);
 		return;
 	}
@@ -342,7 +436,10 @@ void
 psm_set_null(PsmExec *ex, PsmVar *var)
 {
 	if (var->kind == PSM_VAR_ROW)
+	{
+		row_check_domain(ex, var, NULL, NULL, true);
 		row_set_null(ex, var);
+	}
 	else
 	{
 		bool		isnull = true;
@@ -351,6 +448,21 @@ psm_set_null(PsmExec *ex, PsmVar *var)
 			psm_cast(psm_econtext(ex), (Datum) 0, &isnull, UNKNOWNOID, -1, var->type, var->typmod);
 		scalar_store(ex, var, (Datum) 0, true);
 	}
+}
+
+static void
+no_such_field(PsmExec *ex, const PsmTarget *target)
+{
+	PsmGuess	guess;
+
+	psm_guess_init(&guess, target->field);
+	psm_guess_fields(&guess, target->var);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg(PSM_NO_SUCH_FIELD, target->var->name, target->field),
+			 guess.best ? errhint("Perhaps you meant the column \"%s.%s\".", target->var->name,
+								  guess.best) : 0,
+			 psm_run_errposition(ex, target->pos.offset)));
 }
 
 /* Assigns a value of any type; it is cast as an assignment in PL/pgSQL would */
@@ -365,12 +477,12 @@ psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid t
 		Form_pg_attribute att;
 
 		if (field < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("row \"%s\" has no column \"%s\"", var->name, target->field)));
+			no_such_field(ex, target);
 		att = TupleDescAttr(var->tupdesc, field);
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
 						 att->atttypid, att->atttypmod);
+		if (var->domain)
+			field_check_domain(ex, var, field, value, isnull);
 		field_store(ex, var, field, value, isnull);
 		ex->values[var->number].isnull = false;
 	}

@@ -85,7 +85,7 @@ SELECT columns_are('tw', 'failures',
 	ARRAY['job', 'batch_id', 'attempt', 'sqlstate', 'message', 'line', 'at', 'role']);
 SELECT columns_are('tw', 'audit_log', ARRAY['at', 'role', 'action', 'job', 'batch_id', 'reason']);
 SELECT col_is_pk('tw', 'job', 'job', 'key of tw.job');
-SELECT col_is_pk('tw', 'batch', ARRAY['job', 'batch_id'], 'key of tw.batch');
+SELECT col_is_pk('tw', 'batch', ARRAY['batch_id', 'job'], 'key of tw.batch');
 SELECT col_is_pk('tw', 'batch_outcome', ARRAY['xid', 'job', 'batch_id'], 'key of tw.batch_outcome');
 SELECT is(count(*), 0::bigint, 'no foreign key, trigger or rule on our tables')
 	FROM pg_class c WHERE c.relnamespace = 'tw'::regnamespace AND c.relkind = 'r'
