@@ -220,6 +220,13 @@ AS 'MODULE_PATHNAME', 'tw_atomic';
 COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) IS
 'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';
 
+CREATE FUNCTION tw.check_block(block text, params jsonb DEFAULT '{}')
+RETURNS TABLE (line int, "column" int, sqlstate text, message text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_check_block';
+COMMENT ON FUNCTION tw.check_block(text, jsonb) IS
+'parses and plans a block and executes nothing: one row a problem, by line and column from 1; no rows: sound. Errors: 22004, 22023';
+
 CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
 	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
 	conflicts text DEFAULT 'write', max_attempts int DEFAULT NULL,

@@ -126,7 +126,7 @@ bind_parameters(PsmExec *ex, Jsonb *params)
 	context.arg = &place;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-	psm_hosts_bind(ex, params);
+	psm_hosts_bind(ex, params, false);
 	error_context_stack = context.previous;
 }
 
@@ -151,6 +151,7 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	ex->do_return = return_json;
 	bind_parameters(ex, params);
 
+	psm_timeout_begin(mcxt);
 	psm_exec_run(ex);
 
 	MemoryContextSwitchTo(caller);
@@ -244,6 +245,23 @@ run_dry(const char *source, int length, Jsonb *params, const TwClaim *claim, TwO
 	CurrentResourceOwner = oldowner;
 }
 
+/* Reads a block and its parameters, the first two arguments */
+char *
+psm_block_text(FunctionCallInfo fcinfo, Jsonb **params)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("block cannot be null")));
+	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
+	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("params must be a JSON object"),
+				 errhint("Write them as {\"name\": value, ...}.")));
+	return text_to_cstring(PG_GETARG_TEXT_PP(0));
+}
+
 /*
  * Reads the arguments that tw.atomic and tw.run share: block, params, job,
  * batch_id, epoch, version, in this order.
@@ -251,21 +269,10 @@ run_dry(const char *source, int length, Jsonb *params, const TwClaim *claim, TwO
 char *
 psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params, TwClaim *claim)
 {
-	text	   *block;
+	char	   *source = psm_block_text(fcinfo, params);
 
+	*length = strlen(source);
 	memset(claim, 0, sizeof(TwClaim));
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("block cannot be null")));
-	block = PG_GETARG_TEXT_PP(0);
-	*length = VARSIZE_ANY_EXHDR(block);
-	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
-	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("params must be a JSON object"),
-				 errhint("Write them as {\"name\": value, ...}.")));
 	if (PG_ARGISNULL(2) != PG_ARGISNULL(3))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -284,7 +291,7 @@ psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params, TwClai
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s needs job and batch_id", claim->has_epoch ? "epoch" : "version")));
-	return text_to_cstring(block);
+	return source;
 }
 
 /*

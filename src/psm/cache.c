@@ -2,8 +2,9 @@
  * cache.c
  *		Compiled blocks, kept for the session.
  *
- * A block is found by its text and the search path, and by which of its
- * parameters are objects or arrays, since that is part of how it was compiled.
+ * A block is found by its text, the search path and the two settings that say
+ * what a string is, and by which of its parameters are objects or arrays, since
+ * that is part of how it was compiled.
  * Plans are kept with it.  The least recently used goes when there are more
  * than transactional_writer.block_cache; one that is being executed is only
  * marked stale and goes when its last execution ends.
@@ -12,6 +13,7 @@
 
 #include "catalog/namespace.h"
 #include "common/hashfn.h"
+#include "parser/parser.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -81,8 +83,24 @@ cache_drop(PsmScript *script)
 		psm_script_free(script);
 }
 
+/*
+ * A new script, in the current memory context; nobody else knows of it.
+ * Errors: whatever is wrong with it, with its place in source; call it under a
+ * context callback that knows what to do with that.
+ */
+PsmScript *
+psm_compile(const char *source, Jsonb *params)
+{
+	PsmScript  *script = psm_parse(source, CurrentMemoryContext, NULL, NULL, 0);
+
+	psm_hosts_describe(script, params);
+	psm_types_resolve(script);
+	psm_check(script);
+	return script;
+}
+
 static PsmScript *
-compile(const char *source, Jsonb *params)
+compile_reported(const char *source, Jsonb *params)
 {
 	PsmSource	place = {source, NULL};
 	ErrorContextCallback context;
@@ -92,20 +110,22 @@ compile(const char *source, Jsonb *params)
 	context.arg = &place;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-
-	script = psm_parse(source, CurrentMemoryContext, NULL, NULL, 0);
-	psm_hosts_describe(script, params);
-	psm_types_resolve(script);
-	psm_check(script);
-
+	script = psm_compile(source, params);
 	error_context_stack = context.previous;
 	return script;
+}
+
+/* What the scanner makes of quotes, see scan.c */
+static int
+scanner_settings(void)
+{
+	return backslash_quote * 2 + standard_conforming_strings;
 }
 
 static uint64
 cache_key(const char *source, int length)
 {
-	return hash_bytes_extended((const unsigned char *) source, length, 0) ^
+	return hash_bytes_extended((const unsigned char *) source, length, scanner_settings()) ^
 		hash_bytes_extended((const unsigned char *) namespace_search_path,
 							strlen(namespace_search_path), 1);
 }
@@ -125,6 +145,7 @@ cache_find(uint64 key, const char *source, Jsonb *params)
 
 		if (strcmp(script->source, source) == 0 &&
 			strcmp(script->search_path, namespace_search_path) == 0 &&
+			script->scanner_settings == scanner_settings() &&
 			psm_hosts_match(script, params))
 		{
 			if (psm_types_current(script))
@@ -177,8 +198,9 @@ psm_cache_get(const char *source, int length, Jsonb *params)
 		return script;
 	}
 
-	script = compile(source, params);
+	script = compile_reported(source, params);
 	script->search_path = MemoryContextStrdup(script->mcxt, namespace_search_path);
+	script->scanner_settings = scanner_settings();
 	script->cache_key = key;
 	MemoryContextSetParent(script->mcxt, CacheMemoryContext);
 	if (tw_block_cache > 0)

@@ -177,6 +177,13 @@ literal_text(const PsmExpr *expr)
 	return text;
 }
 
+Node *
+psm_raw_parse(const PsmExpr *expr)
+{
+	return parse_text(expr, expr->spliced ? literal_text(expr) : expr->text, expr->prefix,
+					  expr->mode);
+}
+
 /* ---------- what cannot run in a block ---------- */
 
 typedef struct Refusal
@@ -465,6 +472,7 @@ takes_parameters(Node *stmt)
 static void
 check_expression(PsmExpr *expr)
 {
+	Node	   *stmt;
 	SelectStmt *select;
 	ResTarget  *target;
 
@@ -477,7 +485,10 @@ check_expression(PsmExpr *expr)
 		(void) parse_text(expr, inner, 0, expr->mode);
 	}
 
-	select = castNode(SelectStmt, parse_text(expr, expr->text, expr->prefix, expr->mode));
+	stmt = parse_text(expr, expr->text, expr->prefix, expr->mode);
+	if (IsA(stmt, PLAssignStmt))
+		stmt = (Node *) ((PLAssignStmt *) stmt)->val;
+	select = castNode(SelectStmt, stmt);
 	target = select->targetList ? linitial_node(ResTarget, select->targetList) : NULL;
 	if (list_length(select->targetList) != 1 || target->name != NULL || target->indirection != NIL ||
 		select->distinctClause != NIL || select->fromClause != NIL ||
@@ -534,6 +545,7 @@ check_statement(PsmExpr *expr, PsmSqlStmt *sql)
 	{
 		sql->command = GetCommandTagName(CreateCommandTag(stmt));
 		sql->utility = is_utility(stmt);
+		sql->call = IsA(stmt, CallStmt);
 	}
 }
 

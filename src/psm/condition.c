@@ -66,8 +66,8 @@ psm_stmt_name(const PsmStmt *stmt)
 /* ---------- where an error comes from ---------- */
 
 /* Byte offset of the character at position pos (from 1) of text */
-static int
-char_offset(const char *text, int pos)
+int
+psm_char_offset(const char *text, int pos)
 {
 	const char *p = text;
 
@@ -98,7 +98,7 @@ psm_compile_error_callback(void *arg)
 
 	if (pos > 0)
 	{
-		report_place(source->function, psm_pos(source->text, char_offset(source->text, pos)),
+		report_place(source->function, psm_pos(source->text, psm_char_offset(source->text, pos)),
 					 "compilation");
 		function_parse_error_transpose(source->text);
 	}
@@ -106,35 +106,64 @@ psm_compile_error_callback(void *arg)
 		errcontext("compilation of psm function %s", source->function);
 }
 
-/* Offset in the script of the error in the piece of SQL at hand, or -1 */
-static int
-error_offset(PsmExec *ex)
+/* A name that could be a variable's; not a column to be written, nor a table in FROM */
+static bool
+is_unknown_name(const ErrorData *error)
+{
+	static const char *const messages[] = {
+		"column \"%s\" does not exist",
+		"column %s.%s does not exist",
+		"missing FROM-clause entry for table \"%s\"",
+		PSM_NO_SUCH_FIELD
+	};
+
+	if (error->message_id == NULL)
+		return false;
+	for (int i = 0; i < lengthof(messages); i++)
+		if (strcmp(error->message_id, messages[i]) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Offset in the script of the error in the piece of SQL at hand, or -1.  For
+ * error context callbacks.  An unknown name gets a hint if it has none.
+ */
+int
+psm_error_offset(PsmExec *ex)
 {
 	PsmExpr    *expr = ex->expr;
 	const char *text;
 	int			pos = getinternalerrposition();
 	int			offset;
 	bool		ours;
+	bool		in_script;
+	bool		unknown;
 	MemoryContext oldcontext;
 	ErrorData  *error;
 
-	if (expr == NULL || pos <= 0)
+	if (pos <= 0)
 		return -1;
 
 	/* a query further in may have failed: only its text tells */
-	text = ex->run_text ? ex->run_text : expr->text;
+	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
-	ours = error->internalquery != NULL &&
+	ours = text != NULL && error->internalquery != NULL &&
 		(strcmp(error->internalquery, text) == 0 ||
 		 (expr->plan != NULL && expr->plan->plan != NULL &&
 		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
+	in_script = error->internalquery != NULL &&
+		strcmp(error->internalquery, ex->script->source) == 0;
+	unknown = error->hint == NULL && is_unknown_name(error);
 	FreeErrorData(error);
 	MemoryContextSwitchTo(oldcontext);
+	if (in_script)
+		return psm_char_offset(ex->script->source, pos);
 	if (!ours)
 		return -1;
 
-	offset = char_offset(text, pos);
+	offset = psm_char_offset(text, pos);
 	if (ex->run_text)
 	{
 		for (int i = expr->nhosts - 1; i >= 0; i--)
@@ -143,7 +172,31 @@ error_offset(PsmExec *ex)
 				offset -= Min(ex->splices[i].grown, offset - ex->splices[i].at);
 		}
 	}
-	return Max(offset - expr->prefix, 0) + expr->pos.offset;
+	offset = Max(offset - expr->prefix, 0) + expr->pos.offset;
+	if (unknown)
+	{
+		const char *hint = psm_guess_column(ex, expr, offset);
+
+		if (hint != NULL)
+			errhint("%s", hint);
+	}
+	return offset;
+}
+
+/* ereport's part for an error of ours while a script runs, at a byte offset of it */
+int
+psm_run_errposition(PsmExec *ex, int offset)
+{
+	internalerrquery(ex->script->source);
+	internalerrposition(pg_mbstrlen_with_len(ex->script->source, offset) + 1);
+	return 0;
+}
+
+/* Where an execution is: at a statement, or at a declaration of a block that begins */
+PsmPos
+psm_exec_pos(const PsmExec *ex)
+{
+	return ex->declaring ? ex->declaring->pos : ex->stmt->pos;
 }
 
 /* Error context of an execution; arg is the PsmExec */
@@ -154,10 +207,11 @@ psm_exec_error_callback(void *arg)
 	PsmPos		pos;
 	int			offset;
 
+	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
-	pos = ex->stmt->pos;
-	offset = error_offset(ex);
+	pos = psm_exec_pos(ex);
+	offset = psm_error_offset(ex);
 	if (offset >= 0)
 	{
 		const char *source = ex->script->source;
@@ -167,7 +221,8 @@ psm_exec_error_callback(void *arg)
 		internalerrquery(source);
 		function_parse_error_transpose(source);
 	}
-	report_place(ex->script->function, pos, psm_stmt_name(ex->stmt));
+	report_place(ex->script->function, pos,
+				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
 }
 

@@ -173,7 +173,7 @@ row_column(ParseState *pstate, PsmExpr *expr, PsmVar *var, const char *name, int
 	if (field < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("row \"%s\" has no column \"%s\"", var->name, name),
+				 errmsg(PSM_NO_SUCH_FIELD, var->name, name),
 				 parser_errposition(pstate, location)));
 	return field_param(expr, var, field, location);
 }
@@ -220,6 +220,33 @@ pre_columnref(ParseState *pstate, ColumnRef *cref)
 	return NULL;
 }
 
+/*
+ * PostgreSQL asks for the name behind WHERE CURRENT OF like this, with no
+ * location.  A cursor of the block may be open under another name.
+ */
+static Node *
+cursor_param(PsmExpr *expr, const char *name)
+{
+	for (PsmScope *scope = expr->scope; scope != NULL; scope = scope->parent)
+	{
+		ListCell   *lc;
+
+		foreach(lc, scope->cursors)
+		{
+			PsmCursor  *cursor = lfirst(lc);
+
+			if (strcmp(cursor->name, name) == 0)
+			{
+				PsmSlot    *slot = slot_new(expr, PSM_SLOT_CURSOR, REFCURSOROID);
+
+				slot->cursor = cursor;
+				return slot_param(expr, slot, -1, InvalidOid, -1);
+			}
+		}
+	}
+	return NULL;
+}
+
 /* Everything else is a variable only when it is no column */
 static Node *
 post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
@@ -233,6 +260,8 @@ post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
 
 	if (column != NULL || !column_names(cref, names, &n))
 		return NULL;
+	if (n == 1 && cref->location < 0)
+		return cursor_param(expr, names[0]);
 	ref = host_ref_at(expr, cref->location);
 	if (ref != NULL && n == 2)
 		return host_param(expr, ref, cref->location);
@@ -347,6 +376,10 @@ slot_value(PsmExec *ex, const PsmSlot *slot, Datum *value, bool *isnull)
 			break;
 		case PSM_SLOT_HOST:
 			*value = psm_host_datum(ex, slot->host, slot->type, isnull);
+			break;
+		case PSM_SLOT_CURSOR:
+			*value = CStringGetTextDatum(psm_cursor_portal(ex, slot->cursor)->name);
+			*isnull = false;
 			break;
 	}
 }
@@ -504,36 +537,40 @@ nearest_key(Jsonb *params, const char *name)
 	return best;
 }
 
+/* Error for a parameter that is not given, at the place of its first use */
+void
+psm_host_missing(PsmScript *script, int host, Jsonb *params)
+{
+	PsmHost    *h = &script->hosts[host];
+	char	   *nearest = strlen(h->folded) <= NAMEDATALEN ? nearest_key(params, h->folded) : NULL;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_PARAMETER),
+			 errmsg("parameter \"%s\" is not given", h->written),
+			 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
+			 errhint("Add the key \"%s\" to params.", h->written),
+			 psm_errposition(script->source, h->pos.offset)));
+}
+
 /*
- * Binds params to an execution.  Errors: 42P02 with the place in the script
- * for one that is missing, before anything has run.
+ * Binds params to an execution.  Errors, unless missing_ok: 42P02 with the
+ * place in the script for one that is missing, before anything has run.
  */
 void
-psm_hosts_bind(PsmExec *ex, Jsonb *params)
+psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok)
 {
 	PsmScript  *script = ex->script;
 
+	ex->given = params;
 	if (script->nhosts == 0)
 		return;
 	ex->host_values = palloc0(script->nhosts * sizeof(JsonbValue *));
 	ex->host_datums = palloc0(script->nhosts * sizeof(PsmHostDatum *));
 	for (int i = 0; i < script->nhosts; i++)
 	{
-		PsmHost    *host = &script->hosts[i];
-
-		ex->host_values[i] = host_find(host, params);
-		if (ex->host_values[i] == NULL && !host->optional)
-		{
-			char	   *nearest = strlen(host->folded) <= NAMEDATALEN ?
-				nearest_key(params, host->folded) : NULL;
-
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_PARAMETER),
-					 errmsg("parameter \"%s\" is not given", host->written),
-					 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
-					 errhint("Add the key \"%s\" to params.", host->written),
-					 psm_errposition(script->source, host->pos.offset)));
-		}
+		ex->host_values[i] = host_find(&script->hosts[i], params);
+		if (ex->host_values[i] == NULL && !script->hosts[i].optional && !missing_ok)
+			psm_host_missing(script, i, params);
 	}
 }
 

@@ -17,6 +17,8 @@
 
 #include "tw.h"
 
+#include <signal.h>
+
 #include "access/tupdesc.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -94,7 +96,7 @@ typedef struct PsmCursor
 	int			number;			/* index in PsmExec.cursors */
 	PsmScope   *scope;
 	PsmPos		pos;
-	PsmExpr    *query;
+	PsmExpr    *query;			/* NULL: it is the loop FOR ... CURSOR FOR's own */
 } PsmCursor;
 
 struct PsmScope
@@ -267,6 +269,7 @@ typedef struct PsmSqlStmt
 	List	   *into;			/* PsmTarget, NIL when no INTO */
 	const char *command;		/* "INSERT", "CREATE TABLE", ...: from the raw parse tree's command tag */
 	bool		utility;		/* not SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE */
+	bool		call;			/* CALL: variables receive output arguments */
 } PsmSqlStmt;
 
 typedef struct PsmBranch
@@ -313,7 +316,7 @@ typedef struct PsmFor
 	PsmStmt		stmt;
 	PsmScope   *scope;			/* has the label and the row */
 	PsmVar	   *row;			/* PSM_VAR_ROW with for_row; name NULL when not named */
-	char	   *cursor_name;	/* FOR r AS c CURSOR FOR ...; NULL otherwise */
+	PsmCursor  *cursor;			/* FOR r AS c CURSOR FOR ...; NULL otherwise */
 	PsmExpr    *query;
 	List	   *body;
 } PsmFor;
@@ -412,6 +415,7 @@ struct PsmScript
 	bool		stale;			/* no longer in the cache: freed when nobody uses it */
 	uint64		cache_key;
 	char	   *search_path;	/* that it was compiled under */
+	int			scanner_settings;	/* likewise */
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
@@ -472,6 +476,9 @@ extern PsmScript *psm_parse(const char *source, MemoryContext parent, const char
  */
 extern void psm_check(PsmScript *script);
 extern void psm_check_runnable(Node *stmt, const char *source, int offset);
+
+/* The raw parse tree of a piece, with '' for each parameter that has to be a literal */
+extern Node *psm_raw_parse(const PsmExpr *expr);
 
 /*
  * Byte offset in the script of an error position (geterrposition(): characters
@@ -586,6 +593,7 @@ struct PsmExec
 	PsmCount   *counts;
 
 	/* parameters of the script, by PsmScript.hosts */
+	Jsonb	   *given;			/* all that the caller gave; NULL: a function */
 	JsonbValue **host_values;
 	PsmHostDatum **host_datums;
 
@@ -597,6 +605,7 @@ struct PsmExec
 
 	/* where we are, for CONTEXT */
 	PsmStmt    *stmt;
+	PsmVar	   *declaring;		/* being initialised, or NULL */
 	PsmExpr    *expr;			/* being prepared or executed, or NULL */
 	char	   *run_text;		/* what is run in place of a spliced expr's text, or NULL */
 	PsmSplice  *splices;		/* as many as the expr has hosts */
@@ -627,7 +636,8 @@ typedef enum PsmSlotKind
 {
 	PSM_SLOT_VAR,				/* a scalar, or a row as a whole */
 	PSM_SLOT_FIELD,				/* a column of a row */
-	PSM_SLOT_HOST				/* one occurrence of a parameter of the script */
+	PSM_SLOT_HOST,				/* one occurrence of a parameter of the script */
+	PSM_SLOT_CURSOR				/* WHERE CURRENT OF: the name of the cursor's portal */
 } PsmSlotKind;
 
 typedef struct PsmSlot
@@ -637,6 +647,7 @@ typedef struct PsmSlot
 	PsmVar	   *var;
 	int			field;			/* from 0 */
 	int			host;
+	PsmCursor  *cursor;
 } PsmSlot;
 
 /* A PsmExpr made ready; all of it lives in the script's context, the SPI plan beside it */
@@ -679,7 +690,8 @@ extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type
 extern void psm_parser_setup(ParseState *pstate, void *arg);
 extern void psm_params_init(PsmExec *ex, ParamListInfo params);
 extern void psm_params_forget(const PsmExec *ex);
-extern void psm_hosts_bind(PsmExec *ex, Jsonb *params);
+extern void psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok);
+pg_noreturn extern void psm_host_missing(PsmScript *script, int host, Jsonb *params);
 extern bool psm_hosts_match(PsmScript *script, Jsonb *params);
 extern void psm_hosts_describe(PsmScript *script, Jsonb *params);
 extern char *psm_json_text(JsonbValue *value);
@@ -694,6 +706,7 @@ extern bool psm_types_current(PsmScript *script);
 extern int	psm_row_field(const PsmVar *var, const char *name);
 extern void psm_shape_change(PsmExec *ex, bool known);
 extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);
+extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
@@ -749,6 +762,7 @@ extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
 extern bool psm_writes_rows(int spi_code);
 extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
+extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
@@ -768,10 +782,35 @@ typedef struct PsmSource
 extern const char *psm_stmt_name(const PsmStmt *stmt);
 extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
+extern PsmPos psm_exec_pos(const PsmExec *ex);
 extern int	psm_error_line(void);
+extern int	psm_error_offset(PsmExec *ex);
+extern int	psm_run_errposition(PsmExec *ex, int offset);
+extern int	psm_char_offset(const char *text, int pos);
 extern void psm_error_line_clear(void);
 extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
+
+/* In guess.c */
+
+/* The message for r.x when the row r has no such column */
+#define PSM_NO_SUCH_FIELD "row \"%s\" has no column \"%s\""
+
+/* The nearest of the names tried to the one that is wanted */
+typedef struct PsmGuess
+{
+	const char *wanted;
+	const char *best;			/* NULL: none is near */
+	int			distance;
+	const char *form;			/* of names in SQL: "variable", "column", "parameter" */
+	const char *qualifier;		/* likewise: what stands before it and a dot, or NULL */
+} PsmGuess;
+
+extern void psm_guess_init(PsmGuess *guess, const char *wanted);
+extern bool psm_guess_try(PsmGuess *guess, const char *name);
+extern const char *psm_guess_hint(const PsmGuess *guess, const char *otherwise);
+extern void psm_guess_fields(PsmGuess *guess, const PsmVar *var);
+extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset);
 
 /* In handle.c: conditions, their handlers and savepoints */
 extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
@@ -790,8 +829,20 @@ extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handl
 
 /* In dynamic.c */
 extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
+extern Node *psm_dynamic_parse(char **text, int nusing);
+
+/* In call.c */
+extern void psm_call_check(PsmExec *ex, PsmExpr *expr);
+extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
+
+/* In timeout.c */
+extern volatile sig_atomic_t psm_timed_out;
+extern void psm_timeout_begin(MemoryContext mcxt);
+extern void psm_timeout_check(void);
+extern void psm_timeout_error(void);
 
 /* In cache.c */
+extern PsmScript *psm_compile(const char *source, Jsonb *params);
 extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
 extern void psm_script_unuse(PsmScript *script);
 extern void psm_script_free(PsmScript *script);
@@ -809,6 +860,7 @@ extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 /* In atomic.c */
 extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome);
 extern void psm_constraints_check(bool keep);
+extern char *psm_block_text(FunctionCallInfo fcinfo, Jsonb **params);
 extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
 								 TwClaim *claim);
 

@@ -45,6 +45,23 @@ var_set_type(PsmScript *script, PsmVar *var)
 	}
 }
 
+/* A declared type that is being looked up */
+typedef struct TypeLookup
+{
+	const char *source;
+	int			offset;
+} TypeLookup;
+
+/* Error context of a type that cannot be had; what PostgreSQL says has no place */
+static void
+type_error_callback(void *arg)
+{
+	const TypeLookup *lookup = arg;
+
+	if (geterrposition() <= 0)
+		psm_errposition(lookup->source, lookup->offset);
+}
+
 /*
  * Looks up the declared types of a new script.  Errors: 42704 for an unknown
  * type, 0A000 for one that no variable can have.
@@ -52,6 +69,13 @@ var_set_type(PsmScript *script, PsmVar *var)
 void
 psm_types_resolve(PsmScript *script)
 {
+	TypeLookup	lookup = {script->source, 0};
+	ErrorContextCallback context;
+
+	context.callback = type_error_callback;
+	context.arg = &lookup;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	for (int i = 0; i < script->nvars; i++)
 	{
 		PsmVar	   *var = script->vars[i];
@@ -64,15 +88,16 @@ psm_types_resolve(PsmScript *script)
 				var_set_type(script, var);
 			continue;			/* otherwise a CASE's operand, whose type comes at run time */
 		}
+		lookup.offset = var->pos.offset;
 		parseTypeString(var->typename, &var->type, &var->typmod, tw_hard_errors);
 		if (get_typtype(var->type) == TYPTYPE_PSEUDO)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("variable \"%s\" cannot have pseudo-type %s", var->name,
-							format_type_be(var->type)),
-					 psm_errposition(script->source, var->pos.offset)));
+							format_type_be(var->type))));
 		var_set_type(script, var);
 	}
+	error_context_stack = context.previous;
 }
 
 /* False when DDL has since dropped or changed a type that the script declares */
@@ -164,6 +189,19 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 		MemoryContextSwitchTo(oldcontext);
 	}
 	row_alloc(ex, var);
+}
+
+/* Gives the operand of a CASE its type, as its expression has it */
+void
+psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type)
+{
+	if (var->type == type)
+		return;
+	psm_shape_change(ex, OidIsValid(var->type));
+	var->type = type;
+	var->typmod = -1;
+	var->collation = get_typcollation(type);
+	get_typlenbyval(type, &var->typlen, &var->typbyval);
 }
 
 static void
@@ -412,6 +450,21 @@ psm_set_null(PsmExec *ex, PsmVar *var)
 	}
 }
 
+static void
+no_such_field(PsmExec *ex, const PsmTarget *target)
+{
+	PsmGuess	guess;
+
+	psm_guess_init(&guess, target->field);
+	psm_guess_fields(&guess, target->var);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg(PSM_NO_SUCH_FIELD, target->var->name, target->field),
+			 guess.best ? errhint("Perhaps you meant the column \"%s.%s\".", target->var->name,
+								  guess.best) : 0,
+			 psm_run_errposition(ex, target->pos.offset)));
+}
+
 /* Assigns a value of any type; it is cast as an assignment in PL/pgSQL would */
 void
 psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type, int32 typmod)
@@ -424,9 +477,7 @@ psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid t
 		Form_pg_attribute att;
 
 		if (field < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("row \"%s\" has no column \"%s\"", var->name, target->field)));
+			no_such_field(ex, target);
 		att = TupleDescAttr(var->tupdesc, field);
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
 						 att->atttypid, att->atttypmod);
