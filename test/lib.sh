@@ -147,6 +147,8 @@ prepare() {
 		dir=$("$PG_CONFIG" "--$dir")
 		[ -e "$tw/pg$dir" ] || { as_user mkdir -p "$tw/pg$dir" && as_user cp -as "$dir/." "$tw/pg$dir/"; }
 	done
+	# Where the extension is installed already, links to its files must not be written through
+	as_user find "$tw/pg" -type l '(' -name 'transactional_writer[.-]*' -o -path '*/bitcode/transactional_writer/*' ')' -delete
 	dir=$("$PG_CONFIG" --bindir)
 	bin=$tw/pg$dir
 	as_user mkdir -p "$bin"

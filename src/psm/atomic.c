@@ -151,6 +151,7 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	ex->do_return = return_json;
 	bind_parameters(ex, params);
 
+	psm_timeout_begin(mcxt);
 	psm_exec_run(ex);
 
 	MemoryContextSwitchTo(caller);

@@ -192,6 +192,13 @@ psm_run_errposition(PsmExec *ex, int offset)
 	return 0;
 }
 
+/* Where an execution is: at a statement, or at a declaration of a block that begins */
+PsmPos
+psm_exec_pos(const PsmExec *ex)
+{
+	return ex->declaring ? ex->declaring->pos : ex->stmt->pos;
+}
+
 /* Error context of an execution; arg is the PsmExec */
 void
 psm_exec_error_callback(void *arg)
@@ -200,9 +207,10 @@ psm_exec_error_callback(void *arg)
 	PsmPos		pos;
 	int			offset;
 
+	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
-	pos = ex->declaring ? ex->declaring->pos : ex->stmt->pos;
+	pos = psm_exec_pos(ex);
 	offset = psm_error_offset(ex);
 	if (offset >= 0)
 	{

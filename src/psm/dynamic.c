@@ -44,6 +44,20 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
+/* Positions are in the text, which is not what the client sent */
+static void
+text_error_callback(void *arg)
+{
+	char	  **text = arg;
+	int			position = geterrposition();
+
+	if (position <= 0)
+		return;
+	errposition(0);
+	internalerrposition(position);
+	internalerrquery(*text);
+}
+
 /*
  * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
  * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
@@ -52,9 +66,14 @@ number_markers(const char *text, int nargs)
 Node *
 psm_dynamic_parse(char **text, int nusing)
 {
+	ErrorContextCallback context;
 	List	   *parsed;
 	Node	   *stmt;
 
+	context.callback = text_error_callback;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	*text = number_markers(*text, nusing);
 	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
@@ -64,6 +83,7 @@ psm_dynamic_parse(char **text, int nusing)
 						list_length(parsed))));
 	stmt = linitial_node(RawStmt, parsed)->stmt;
 	psm_check_runnable(stmt, NULL, 0);
+	error_context_stack = context.previous;
 	return stmt;
 }
 

@@ -358,6 +358,35 @@ fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
 		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
 }
 
+/* Remembers under which name a cursor is open */
+static void
+set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
+{
+	char	  **name = &ex->cursors[cursor->number];
+
+	if (*name != NULL)
+		pfree(*name);
+	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
+}
+
+/*
+ * Opens a portal for a query; of a cursor by its own name if that is free, so
+ * that SQL outside the block can find it.
+ */
+static Portal
+open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
+{
+	const char *name = NULL;
+	Portal		portal;
+
+	if (cursor != NULL && SPI_cursor_find(cursor->name) == NULL)
+		name = cursor->name;
+	portal = psm_open(ex, query, name);
+	if (cursor != NULL)
+		set_cursor_portal(ex, cursor, portal);
+	return portal;
+}
+
 static PsmResult
 for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 {
@@ -421,7 +450,7 @@ psm_loops_close(PsmExec *ex, PsmOpenLoop *outer)
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
-	Portal		portal = psm_open(ex, stmt->query, stmt->cursor_name);
+	Portal		portal = open_cursor(ex, stmt->query, stmt->cursor);
 	PsmOpenLoop *loop;
 	PsmResult	result;
 
@@ -440,13 +469,16 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 
 	/* the body must not close it; WHERE CURRENT OF needs it to stand on the row at hand */
 	PinPortal(portal);
-	result = for_rows(ex, stmt, portal, stmt->cursor_name ? 1 : FOR_FIRST_BATCH);
+	result = for_rows(ex, stmt, portal, stmt->cursor ? 1 : FOR_FIRST_BATCH);
 	psm_loops_close(ex, loop->outer);
+	if (stmt->cursor != NULL)
+		set_cursor_portal(ex, stmt->cursor, NULL);
 	return result;
 }
 
-static Portal
-cursor_portal(PsmExec *ex, PsmCursor *cursor)
+/* The portal of a cursor that must be open */
+Portal
+psm_cursor_portal(PsmExec *ex, PsmCursor *cursor)
 {
 	const char *name = ex->cursors[cursor->number];
 	Portal		portal = name ? SPI_cursor_find(name) : NULL;
@@ -458,33 +490,19 @@ cursor_portal(PsmExec *ex, PsmCursor *cursor)
 	return portal;
 }
 
-/* Remembers under which name a cursor is open */
-static void
-set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
-{
-	char	  **name = &ex->cursors[cursor->number];
-
-	if (*name != NULL)
-		pfree(*name);
-	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
-}
-
 static PsmResult
 exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 {
 	PsmCursor  *cursor = stmt->cursor;
 	const char *name = ex->cursors[cursor->number];
-	Portal		portal;
 
 	if (name != NULL && SPI_cursor_find(name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_CURSOR_STATE),
 				 errmsg("cursor \"%s\" is already open", cursor->name)));
 
-	/* by its own name if that is free, so that WHERE CURRENT OF finds it */
-	portal = psm_open(ex, cursor->query, SPI_cursor_find(cursor->name) ? NULL : cursor->name);
+	(void) open_cursor(ex, cursor->query, cursor);
 	ex->savepoint.used = true;
-	set_cursor_portal(ex, cursor, portal);
 	psm_eval_cleanup(ex);
 	return PSM_NEXT;
 }
@@ -492,7 +510,7 @@ exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 static PsmResult
 exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 {
-	Portal		portal = cursor_portal(ex, stmt->cursor);
+	Portal		portal = psm_cursor_portal(ex, stmt->cursor);
 	SPITupleTable *tuples;
 	uint64		n;
 
@@ -511,7 +529,7 @@ exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 static PsmResult
 exec_close(PsmExec *ex, PsmCursorStmt *stmt)
 {
-	SPI_cursor_close(cursor_portal(ex, stmt->cursor));
+	SPI_cursor_close(psm_cursor_portal(ex, stmt->cursor));
 	set_cursor_portal(ex, stmt->cursor, NULL);
 	return PSM_NEXT;
 }
@@ -731,6 +749,8 @@ psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
 	CHECK_FOR_INTERRUPTS();
 	ex->stmt = stmt;
+	if (unlikely(psm_timed_out))
+		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
 		return psm_exec_protected(ex, stmt);
 	return psm_exec_plain(ex, stmt);
@@ -808,6 +828,7 @@ psm_exec_run(PsmExec *ex)
 	error_context_stack = &context;
 
 	psm_exec_stmt(ex, &ex->script->body->stmt);
+	psm_timeout_check();
 
 	error_context_stack = context.previous;
 	psm_error_line_clear();

@@ -220,6 +220,33 @@ pre_columnref(ParseState *pstate, ColumnRef *cref)
 	return NULL;
 }
 
+/*
+ * PostgreSQL asks for the name behind WHERE CURRENT OF like this, with no
+ * location.  A cursor of the block may be open under another name.
+ */
+static Node *
+cursor_param(PsmExpr *expr, const char *name)
+{
+	for (PsmScope *scope = expr->scope; scope != NULL; scope = scope->parent)
+	{
+		ListCell   *lc;
+
+		foreach(lc, scope->cursors)
+		{
+			PsmCursor  *cursor = lfirst(lc);
+
+			if (strcmp(cursor->name, name) == 0)
+			{
+				PsmSlot    *slot = slot_new(expr, PSM_SLOT_CURSOR, REFCURSOROID);
+
+				slot->cursor = cursor;
+				return slot_param(expr, slot, -1, InvalidOid, -1);
+			}
+		}
+	}
+	return NULL;
+}
+
 /* Everything else is a variable only when it is no column */
 static Node *
 post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
@@ -233,6 +260,8 @@ post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
 
 	if (column != NULL || !column_names(cref, names, &n))
 		return NULL;
+	if (n == 1 && cref->location < 0)
+		return cursor_param(expr, names[0]);
 	ref = host_ref_at(expr, cref->location);
 	if (ref != NULL && n == 2)
 		return host_param(expr, ref, cref->location);
@@ -347,6 +376,10 @@ slot_value(PsmExec *ex, const PsmSlot *slot, Datum *value, bool *isnull)
 			break;
 		case PSM_SLOT_HOST:
 			*value = psm_host_datum(ex, slot->host, slot->type, isnull);
+			break;
+		case PSM_SLOT_CURSOR:
+			*value = CStringGetTextDatum(psm_cursor_portal(ex, slot->cursor)->name);
+			*isnull = false;
 			break;
 	}
 }

@@ -650,6 +650,7 @@ parse_for(PsmParser *p, const PsmToken *label)
 	PsmLabel	here;
 	PsmFor	   *stmt = psm_new_stmt(p, sizeof(PsmFor), PSM_FOR, label ? label : first);
 	const PsmToken *row;
+	char	   *cursor_name;
 
 	p->at++;
 	row = CURRENT(p);
@@ -660,7 +661,7 @@ parse_for(PsmParser *p, const PsmToken *label)
 		p->at += 2;
 	else
 		row = NULL;
-	stmt->cursor_name = parse_for_cursor(p);
+	cursor_name = parse_for_cursor(p);
 
 	/* the query does not see the row it makes */
 	stmt->query = psm_parse_query(p, STOP_DO, "A query");
@@ -673,6 +674,15 @@ parse_for(PsmParser *p, const PsmToken *label)
 	stmt->row->kind = PSM_VAR_ROW;
 	stmt->row->for_row = true;
 	stmt->row->constant = true;
+	if (cursor_name != NULL)
+	{
+		stmt->cursor = palloc0(sizeof(PsmCursor));
+		stmt->cursor->name = cursor_name;
+		stmt->cursor->number = p->script->ncursors++;
+		stmt->cursor->scope = stmt->scope;
+		stmt->cursor->pos = stmt->stmt.pos;
+		stmt->scope->cursors = lappend(stmt->scope->cursors, stmt->cursor);
+	}
 	psm_parse_statements(p, &stmt->body);
 	end_loop(p, "for", first, label, outer);
 	return &stmt->stmt;

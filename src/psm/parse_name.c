@@ -291,6 +291,8 @@ psm_find_cursor(PsmParser *p, const PsmToken *token)
 		{
 			PsmCursor  *cursor = lfirst(lc);
 
+			if (cursor->query == NULL)	/* a FOR loop opens and closes its own */
+				continue;
 			if (strcmp(cursor->name, token->text) == 0)
 				return cursor;
 			psm_guess_try(&guess, cursor->name);

@@ -17,6 +17,8 @@
 
 #include "tw.h"
 
+#include <signal.h>
+
 #include "access/tupdesc.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -95,7 +97,7 @@ typedef struct PsmCursor
 	int			number;			/* index in PsmExec.cursors */
 	PsmScope   *scope;
 	PsmPos		pos;
-	PsmExpr    *query;
+	PsmExpr    *query;			/* NULL: it is the loop FOR ... CURSOR FOR's own */
 } PsmCursor;
 
 struct PsmScope
@@ -315,7 +317,7 @@ typedef struct PsmFor
 	PsmStmt		stmt;
 	PsmScope   *scope;			/* has the label and the row */
 	PsmVar	   *row;			/* PSM_VAR_ROW with for_row; name NULL when not named */
-	char	   *cursor_name;	/* FOR r AS c CURSOR FOR ...; NULL otherwise */
+	PsmCursor  *cursor;			/* FOR r AS c CURSOR FOR ...; NULL otherwise */
 	PsmExpr    *query;
 	List	   *body;
 } PsmFor;
@@ -604,7 +606,7 @@ struct PsmExec
 
 	/* where we are, for CONTEXT */
 	PsmStmt    *stmt;
-	PsmVar	   *declaring;		/* being initialised at the entry of stmt, or NULL */
+	PsmVar	   *declaring;		/* being initialised, or NULL */
 	PsmExpr    *expr;			/* being prepared or executed, or NULL */
 	char	   *run_text;		/* what is run in place of a spliced expr's text, or NULL */
 	PsmSplice  *splices;		/* as many as the expr has hosts */
@@ -635,7 +637,8 @@ typedef enum PsmSlotKind
 {
 	PSM_SLOT_VAR,				/* a scalar, or a row as a whole */
 	PSM_SLOT_FIELD,				/* a column of a row */
-	PSM_SLOT_HOST				/* one occurrence of a parameter of the script */
+	PSM_SLOT_HOST,				/* one occurrence of a parameter of the script */
+	PSM_SLOT_CURSOR				/* WHERE CURRENT OF: the name of the cursor's portal */
 } PsmSlotKind;
 
 typedef struct PsmSlot
@@ -645,6 +648,7 @@ typedef struct PsmSlot
 	PsmVar	   *var;
 	int			field;			/* from 0 */
 	int			host;
+	PsmCursor  *cursor;
 } PsmSlot;
 
 /* A PsmExpr made ready; all of it lives in the script's context, the SPI plan beside it */
@@ -759,6 +763,7 @@ extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
 extern bool psm_writes_rows(int spi_code);
 extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
+extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
@@ -778,6 +783,7 @@ typedef struct PsmSource
 extern const char *psm_stmt_name(const PsmStmt *stmt);
 extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
+extern PsmPos psm_exec_pos(const PsmExec *ex);
 extern int	psm_error_line(void);
 extern int	psm_error_offset(PsmExec *ex);
 extern int	psm_run_errposition(PsmExec *ex, int offset);
@@ -829,6 +835,12 @@ extern Node *psm_dynamic_parse(char **text, int nusing);
 /* In call.c */
 extern void psm_call_check(PsmExec *ex, PsmExpr *expr);
 extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
+
+/* In timeout.c */
+extern volatile sig_atomic_t psm_timed_out;
+extern void psm_timeout_begin(MemoryContext mcxt);
+extern void psm_timeout_check(void);
+extern void psm_timeout_error(void);
 
 /* In cache.c */
 extern PsmScript *psm_compile(const char *source, Jsonb *params);

@@ -45,21 +45,21 @@ var_set_type(PsmScript *script, PsmVar *var)
 	}
 }
 
-/* A declaration whose type is looked up */
-typedef struct Declaration
+/* A declared type that is being looked up */
+typedef struct TypeLookup
 {
-	const PsmScript *script;
-	const PsmVar *var;
-} Declaration;
+	const char *source;
+	int			offset;
+} TypeLookup;
 
-/* Error context: the place of the declaration, which PostgreSQL cannot know */
+/* Error context of a type that cannot be had; what PostgreSQL says has no place */
 static void
-declaration_error(void *arg)
+type_error_callback(void *arg)
 {
-	const Declaration *declaration = arg;
+	const TypeLookup *lookup = arg;
 
 	if (geterrposition() <= 0)
-		psm_errposition(declaration->script->source, declaration->var->pos.offset);
+		psm_errposition(lookup->source, lookup->offset);
 }
 
 /*
@@ -69,19 +69,17 @@ declaration_error(void *arg)
 void
 psm_types_resolve(PsmScript *script)
 {
-	Declaration declaration = {script, NULL};
+	TypeLookup	lookup = {script->source, 0};
 	ErrorContextCallback context;
 
-	context.callback = declaration_error;
-	context.arg = &declaration;
+	context.callback = type_error_callback;
+	context.arg = &lookup;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-
 	for (int i = 0; i < script->nvars; i++)
 	{
 		PsmVar	   *var = script->vars[i];
 
-		declaration.var = var;
 		if (var->for_row)
 			continue;
 		if (var->typename == NULL)
@@ -90,6 +88,7 @@ psm_types_resolve(PsmScript *script)
 				var_set_type(script, var);
 			continue;			/* otherwise a CASE's operand, whose type comes at run time */
 		}
+		lookup.offset = var->pos.offset;
 		parseTypeString(var->typename, &var->type, &var->typmod, tw_hard_errors);
 		if (get_typtype(var->type) == TYPTYPE_PSEUDO)
 			ereport(ERROR,
