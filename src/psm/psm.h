@@ -23,6 +23,7 @@
 #include "executor/executor.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
+#include "nodes/execnodes.h"
 #include "nodes/params.h"
 #include "nodes/pg_list.h"
 #include "parser/parse_node.h"
@@ -862,6 +863,10 @@ typedef struct PsmFunction PsmFunction;
 extern PsmFunction *psm_function_get(FunctionCallInfo fcinfo);
 extern void psm_function_validate(Oid funcid);
 extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
+
+/* In returntable.c */
+extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi,
+							 Tuplestorestate **tuples);
 
 /* In trigger.c */
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
