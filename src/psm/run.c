@@ -81,8 +81,7 @@ run_body(Run *run, int number, TwOutcome *outcome)
 		outcome->started_at = GetCurrentTimestamp();
 
 	PushActiveSnapshot(GetTransactionSnapshot());
-	psm_block_run(run->source, run->length, run->params, outcome);
-	psm_constraints_check(true);
+	psm_block_run(run->source, run->length, run->params, PSM_MAKE_IMMEDIATE, outcome);
 	if (run->claim.job != NULL)
 		tw_batch_finish(outcome);
 	PopActiveSnapshot();
