@@ -130,6 +130,28 @@ is_unknown_name(const ErrorData *error)
 }
 
 /*
+ * Is query what was planned or run for a piece of SQL?  Takes what we put before
+ * an expression off *pos.
+ */
+static bool
+is_text_of(const char *query, const char *text, const PsmExpr *expr, int *pos)
+{
+	const PsmPlan *plan = expr->plan;
+
+	if (plan != NULL && plan->plan != NULL && strcmp(query, plan->source->query_string) == 0)
+	{
+		*pos -= psm_lead_length(expr);
+		return true;
+	}
+	if (psm_lead_length(expr) > 0 && strncmp(query, PSM_LEAD, PSM_LEAD_LENGTH) == 0)
+	{
+		query += PSM_LEAD_LENGTH;
+		*pos -= PSM_LEAD_LENGTH;
+	}
+	return strcmp(query, text) == 0;
+}
+
+/*
  * Offset in the script of the error in the piece of SQL at hand, or -1.  For
  * error context callbacks.  An unknown name gets a hint if it has none.
  */
@@ -154,9 +176,7 @@ psm_error_offset(PsmExec *ex)
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
 	ours = text != NULL && error->internalquery != NULL &&
-		(strcmp(error->internalquery, text) == 0 ||
-		 (expr->plan != NULL && expr->plan->plan != NULL &&
-		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
+		is_text_of(error->internalquery, text, expr, &pos);
 	in_script = error->internalquery != NULL &&
 		strcmp(error->internalquery, ex->script->source) == 0;
 	unknown = error->hint == NULL && is_unknown_name(error);

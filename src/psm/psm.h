@@ -23,6 +23,7 @@
 #include "executor/executor.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
+#include "nodes/execnodes.h"
 #include "nodes/params.h"
 #include "nodes/pg_list.h"
 #include "parser/parse_node.h"
@@ -147,7 +148,8 @@ struct PsmExpr
 	PsmPos		pos;
 	char	   *text;
 	int			prefix;			/* bytes at the start of text that are not the script's */
-	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression */
+	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression,
+								 * which is planned as PSM_LEAD and text */
 	PsmScope   *scope;			/* names are looked up from here outwards */
 	int			nvisible;		/* only vars with a smaller number are declared yet */
 	PsmHostRef *hosts;			/* by offset */
@@ -158,6 +160,12 @@ struct PsmExpr
 
 	struct PsmPlan *plan;		/* owned by expr.c; NULL until first used */
 };
+
+/* What stands before an expression when it is planned */
+#define PSM_LEAD "SELECT "
+#define PSM_LEAD_LENGTH ((int) sizeof(PSM_LEAD) - 1)
+#define psm_lead_length(expr) \
+	((expr)->mode == RAW_PARSE_PLPGSQL_EXPR ? PSM_LEAD_LENGTH : 0)
 
 /* ---------- the tree ---------- */
 
@@ -855,6 +863,10 @@ typedef struct PsmFunction PsmFunction;
 extern PsmFunction *psm_function_get(FunctionCallInfo fcinfo);
 extern void psm_function_validate(Oid funcid);
 extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
+
+/* In returntable.c */
+extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi,
+							 Tuplestorestate **tuples);
 
 /* In trigger.c */
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);

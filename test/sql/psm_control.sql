@@ -130,9 +130,11 @@ END$$);
 ROLLBACK;
 BEGIN;
 SET LOCAL statement_timeout = '50ms';
+\set SHOW_CONTEXT never
 SELECT tw.atomic($$BEGIN
 	x: WHILE true DO ITERATE x; END WHILE;
 END$$);
+\set SHOW_CONTEXT errors
 ROLLBACK;
 
 -- FOR: named row, unnamed row, label, expressions, order of the query

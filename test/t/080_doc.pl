@@ -11,7 +11,7 @@ use TransactionalWriter;
 
 my $top = dirname(__FILE__) . '/../..';
 my @pages = grep { -e } "$top/README.md", sort glob("$top/doc/*.md");
-my $node = new_server('main');
+my $node = new_server('main', 'max_prepared_transactions = 20');
 
 $ENV{PGHOST} = $node->host;
 $ENV{PGPORT} = $node->port;
