@@ -530,6 +530,8 @@ check_expression(PsmExpr *expr)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("an expression that gives one value was expected"),
+				 target != NULL && target->name != NULL ?
+				 errhint("An expression has no name of its own: leave out \"%s\".", target->name) :
 				 errhint("A query in an expression stands in parentheses."),
 				 psm_errposition(expr->script->source, expr->pos.offset)));
 }

@@ -19,7 +19,6 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
-#include "executor/tstoreReceiver.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -539,27 +538,6 @@ return_scalar(PsmExec *ex, FunctionCall *call, Datum value, bool isnull, Oid typ
 	call->value = value;
 }
 
-static void
-return_table(PsmExec *ex, FunctionCall *call, PsmReturn *stmt)
-{
-	ReturnSetInfo *rsi = (ReturnSetInfo *) call->fcinfo->resultinfo;
-	MemoryContext oldcontext = MemoryContextSwitchTo(rsi->econtext->ecxt_per_query_memory);
-	DestReceiver *dest;
-	TupleDesc	tupdesc = rsi->expectedDesc;
-
-	call->tuples = tuplestore_begin_heap(rsi->allowedModes & SFRM_Materialize_Random, false,
-										 work_mem);
-	rsi->setDesc = tupdesc ? CreateTupleDescCopy(tupdesc) : NULL;
-	dest = CreateDestReceiver(DestTuplestore);
-	SetTuplestoreDestReceiverParams(dest, call->tuples, rsi->econtext->ecxt_per_query_memory, false,
-									tupdesc,
-									gettext_noop("the query of RETURN TABLE does not match the "
-												 "function's result type"));
-	MemoryContextSwitchTo(oldcontext);
-	psm_execute_into(ex, stmt->query, dest);
-	dest->rDestroy(dest);
-}
-
 /* PsmExec.do_return of functions */
 static void
 do_return(PsmExec *ex, PsmReturn *stmt)
@@ -568,7 +546,8 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 
 	call->returned = true;
 	if (stmt->query != NULL)
-		return_table(ex, call, stmt);
+		psm_return_table(ex, stmt->query, (ReturnSetInfo *) call->fcinfo->resultinfo,
+						 &call->tuples);
 	else if (stmt->value != NULL)
 	{
 		bool		isnull;

@@ -73,6 +73,9 @@ static const struct
 	{"foreach", "Use FOR ... AS SELECT ... FROM unnest(array) DO ... END FOR."},
 	{"print", "Use RETURN to give a result."},
 	{"go", "Statements end with a semicolon."},
+	{"goto", "Use LEAVE or ITERATE with a label."},
+	{"let", "Declare the variable at the beginning of the block: DECLARE name type DEFAULT value."},
+	{"use", "Use SET LOCAL search_path TO schema."},
 	{"delimiter", "The block arrives as one text: no delimiter is needed."}
 };
 
@@ -418,6 +421,13 @@ parse_set(PsmParser *p, List **list)
 	if (target->type == PSM_TOK_OP && target->text[0] == '@')
 		psm_syntax_error(p, target, "A variable to assign to was expected here.",
 						 "Declare the variable with DECLARE and write its name without @.");
+	if (psm_is_char(target, ':'))
+		psm_syntax_error(p, target, "A variable to assign to was expected here.",
+						 "A variable's name has no colon; a parameter cannot be assigned to.");
+	if ((psm_is_word(target, "var") || psm_is_word(target, "variable")) &&
+		looks_like_assignment(p, 2))
+		psm_syntax_error(p, target, NULL, "Variables of a block are set without this word: "
+						 "\"SET name = ...\".");
 	if (!psm_is_char(target, '(') && !looks_like_assignment(p, 1))
 	{
 		*list = lappend(*list, psm_parse_sql(p));

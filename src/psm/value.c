@@ -49,8 +49,27 @@ var_set_type(PsmScript *script, PsmVar *var)
 typedef struct TypeLookup
 {
 	const char *source;
-	int			offset;
+	const PsmVar *var;
 } TypeLookup;
+
+/* What other systems call a type */
+static const struct
+{
+	const char *theirs;
+	const char *ours;
+}			foreign_types[] = {
+	{"binary", "bytea"},
+	{"blob", "bytea"},
+	{"clob", "text"},
+	{"datetime", "timestamp"},
+	{"double", "double precision"},
+	{"long", "bigint"},
+	{"number", "numeric"},
+	{"string", "text"},
+	{"tinyint", "smallint"},
+	{"varbinary", "bytea"},
+	{"varchar2", "varchar"}
+};
 
 /* Error context of a type that cannot be had; what PostgreSQL says has no place */
 static void
@@ -58,8 +77,20 @@ type_error_callback(void *arg)
 {
 	const TypeLookup *lookup = arg;
 
+	const char *name = lookup->var->typename;
+
 	if (geterrposition() <= 0)
-		psm_errposition(lookup->source, lookup->offset);
+		psm_errposition(lookup->source, lookup->var->pos.offset);
+	if (name == NULL || geterrcode() != ERRCODE_UNDEFINED_OBJECT)
+		return;
+	for (int i = 0; i < lengthof(foreign_types); i++)
+	{
+		int			length = strlen(foreign_types[i].theirs);
+
+		if (pg_strncasecmp(name, foreign_types[i].theirs, length) == 0 &&
+			(name[length] == '\0' || strchr(" ([", name[length])))
+			errhint("PostgreSQL's name for it is %s.", foreign_types[i].ours);
+	}
 }
 
 /*
@@ -69,7 +100,7 @@ type_error_callback(void *arg)
 void
 psm_types_resolve(PsmScript *script)
 {
-	TypeLookup	lookup = {script->source, 0};
+	TypeLookup	lookup = {script->source, NULL};
 	ErrorContextCallback context;
 
 	context.callback = type_error_callback;
@@ -80,6 +111,7 @@ psm_types_resolve(PsmScript *script)
 	{
 		PsmVar	   *var = script->vars[i];
 
+		lookup.var = var;
 		if (var->for_row)
 			continue;
 		if (var->typename == NULL)
@@ -88,7 +120,6 @@ psm_types_resolve(PsmScript *script)
 				var_set_type(script, var);
 			continue;			/* otherwise a CASE's operand, whose type comes at run time */
 		}
-		lookup.offset = var->pos.offset;
 		parseTypeString(var->typename, &var->type, &var->typmod, tw_hard_errors);
 		if (get_typtype(var->type) == TYPTYPE_PSEUDO)
 			ereport(ERROR,

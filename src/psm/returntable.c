@@ -1,0 +1,161 @@
+/*
+ * returntable.c
+ *		RETURN TABLE in a function: the rows of a query as the function's result.
+ *
+ * Rows go to a tuplestore in the caller's memory.  Each column is cast to the
+ * one that the function declares, as in an assignment; when all types are the
+ * same already, PostgreSQL's own receiver takes the rows as they come.
+ */
+#include "psm/psm.h"
+
+#include "executor/tstoreReceiver.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+
+#define MISMATCH "the query of RETURN TABLE does not match the function's result type"
+
+/* A receiver that casts; lives in the memory of the call */
+typedef struct CastReceiver
+{
+	DestReceiver pub;
+	Tuplestorestate *tuples;
+	TupleDesc	to;
+	ExprContext *econtext;		/* of its own: the query's parameters may live in the execution's */
+	Datum	   *values;			/* by columns of to */
+	bool	   *nulls;
+} CastReceiver;
+
+static int
+live_columns(TupleDesc tupdesc)
+{
+	int			n = 0;
+
+	for (int i = 0; i < tupdesc->natts; i++)
+		n += !TupleDescAttr(tupdesc, i)->attisdropped;
+	return n;
+}
+
+/* Is a cast needed?  from has no dropped columns.  Errors: 42804 when the numbers differ. */
+static bool
+needs_cast(TupleDesc from, TupleDesc to)
+{
+	int			n = 0;
+	bool		cast = false;
+
+	if (from->natts != live_columns(to))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg(MISMATCH),
+				 errdetail("The query returns %d columns, and the function %d.", from->natts,
+						   live_columns(to))));
+	for (int i = 0; i < to->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(to, i);
+		Form_pg_attribute source;
+
+		if (att->attisdropped)
+		{
+			cast = true;
+			continue;
+		}
+		source = TupleDescAttr(from, n++);
+		cast |= source->atttypid != att->atttypid ||
+			(att->atttypmod != -1 && source->atttypmod != att->atttypmod);
+	}
+	return cast;
+}
+
+/* The query may have been planned anew since it was looked at */
+static void
+cast_startup(DestReceiver *self, int operation, TupleDesc from)
+{
+	(void) needs_cast(from, ((CastReceiver *) self)->to);
+}
+
+static bool
+cast_receive(TupleTableSlot *slot, DestReceiver *self)
+{
+	CastReceiver *receiver = (CastReceiver *) self;
+	TupleDesc	from = slot->tts_tupleDescriptor;
+	int			n = 0;
+
+	slot_getallattrs(slot);
+	for (int i = 0; i < receiver->to->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(receiver->to, i);
+		Form_pg_attribute source;
+
+		receiver->values[i] = (Datum) 0;
+		receiver->nulls[i] = true;
+		if (att->attisdropped)
+			continue;
+		source = TupleDescAttr(from, n);
+		receiver->nulls[i] = slot->tts_isnull[n];
+		receiver->values[i] = psm_cast(receiver->econtext, slot->tts_values[n], &receiver->nulls[i],
+									   source->atttypid, source->atttypmod,
+									   att->atttypid, att->atttypmod);
+		n++;
+	}
+	tuplestore_putvalues(receiver->tuples, receiver->to, receiver->values, receiver->nulls);
+	ResetExprContext(receiver->econtext);
+	return true;
+}
+
+static void
+cast_shutdown(DestReceiver *self)
+{
+}
+
+static void
+cast_destroy(DestReceiver *self)
+{
+	psm_econtext_pop(((CastReceiver *) self)->econtext);
+}
+
+static DestReceiver *
+cast_receiver(Tuplestorestate *tuples, TupleDesc to)
+{
+	CastReceiver *receiver = palloc0(sizeof(CastReceiver));
+
+	receiver->pub.receiveSlot = cast_receive;
+	receiver->pub.rStartup = cast_startup;
+	receiver->pub.rShutdown = cast_shutdown;
+	receiver->pub.rDestroy = cast_destroy;
+	receiver->pub.mydest = DestNone;
+	receiver->tuples = tuples;
+	receiver->to = to;
+	receiver->econtext = psm_econtext_push();
+	receiver->values = palloc(to->natts * sizeof(Datum));
+	receiver->nulls = palloc(to->natts * sizeof(bool));
+	return &receiver->pub;
+}
+
+/*
+ * Makes the rows of a query the result of a function, in the memory that rsi
+ * names.  Errors: those of the query and of the casts.
+ */
+void
+psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestate **tuples)
+{
+	MemoryContext mcxt = rsi->econtext->ecxt_per_query_memory;
+	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
+	DestReceiver *dest;
+
+	*tuples = tuplestore_begin_heap((rsi->allowedModes & SFRM_Materialize_Random) != 0, false,
+									work_mem);
+	rsi->setDesc = rsi->expectedDesc ? CreateTupleDescCopy(rsi->expectedDesc) : NULL;
+	MemoryContextSwitchTo(oldcontext);
+
+	psm_prepare(ex, query, CURSOR_OPT_PARALLEL_OK);
+	if (rsi->setDesc != NULL && needs_cast(query->plan->source->resultDesc, rsi->setDesc))
+		dest = cast_receiver(*tuples, rsi->setDesc);
+	else
+	{
+		dest = CreateDestReceiver(DestTuplestore);
+		SetTuplestoreDestReceiverParams(dest, *tuples, mcxt, false, rsi->setDesc,
+										gettext_noop(MISMATCH));
+	}
+	psm_execute_into(ex, query, dest);
+	dest->rDestroy(dest);
+}
