@@ -82,4 +82,12 @@ foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
 	ok(index($readme, $name) >= 0, "README.md has $name in its reference");
 }
 
+# One version everywhere
+
+my ($version) = slurp_file("$top/transactional_writer.control") =~ /^default_version = '(.*)'$/m;
+my @elsewhere = slurp_file("$top/META.json") =~ /^\t.*?"version": "([\d.]+)",?$/mg;
+
+is_deeply(\@elsewhere, [ $version, $version ], 'META.json has the version of the control file');
+like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$version\E /m, 'CHANGELOG.md has it too');
+
 done_testing();
