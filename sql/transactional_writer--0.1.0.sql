@@ -196,7 +196,7 @@ CREATE FUNCTION tw.prune_ledger(job text, older_than interval) RETURNS bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_prune_ledger';
 COMMENT ON FUNCTION tw.prune_ledger(text, interval) IS
-'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. Errors: 22023, 25006, 42501, 42704';
+'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. job null: as many failures of no existing job, of roles of the current user; returns their number. Errors: 22023, 25006, 42501, 42704';
 
 CREATE FUNCTION tw.signal(sqlstate text, message text, detail text DEFAULT NULL,
 	hint text DEFAULT NULL) RETURNS void

@@ -62,7 +62,7 @@ typedef enum TwIndex
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
 	TW_INDEX_BATCH_OUTCOME,		/* keys xid, job, batch_id */
 	TW_INDEX_FAILURE,			/* (job, at) */
-	TW_INDEX_AUDIT			/* (job, batch_id) */
+	TW_INDEX_AUDIT				/* (job, batch_id) */
 } TwIndex;
 
 /* Column numbers, from 0, and how many there are: as the install script has them */
@@ -101,6 +101,10 @@ extern Relation tw_table_open(TwTable table);
 extern void tw_table_close(Relation rel);
 extern Oid	tw_table_oid(TwTable table);
 
+/* What detoasting needs where there may be no snapshot; begun before the row is read */
+extern Snapshot tw_table_toast_snapshot(void);
+extern void tw_table_toast_done(Snapshot snapshot);
+
 /* Inserts a row; a key that exists is an error of the index */
 extern void tw_table_insert(TwTable table, const Datum *values, const bool *nulls);
 
@@ -121,6 +125,10 @@ typedef struct TwRow
 /* The first row in the given direction that snapshot shows; false: none */
 extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 						  ScanDirection direction, TwRow *row);
+
+/* The very version of a row that was seen at tid, if snapshot still shows it */
+extern bool tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row);
+
 extern TwScan *tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys);
 
 /* The next row, always in the same direction; it lives until the next call */

@@ -131,11 +131,55 @@ bind_parameters(PsmExec *ex, Jsonb *params)
 }
 
 /*
- * Compiles (or finds) a block and runs it; sets result, rows and operations of
- * outcome, in the caller's memory.
+ * Checks all deferred constraints now, so that no success is reported that the
+ * commit would take back.  The check is made in a subtransaction, which is rolled
+ * back so that the caller's transaction goes on as deferred as it was, unless
+ * they are to stay immediate.
+ */
+static void
+check_constraints(PsmExec *ex, bool make_immediate)
+{
+	ConstraintsSetStmt *stmt = makeNode(ConstraintsSetStmt);
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	stmt->constraints = NIL;
+	stmt->deferred = false;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(oldcontext);
+	PG_TRY();
+	{
+		AfterTriggerSetState(stmt);
+		if (make_immediate)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(oldcontext);
+	CurrentResourceOwner = oldowner;
+	if (error != NULL)
+	{
+		psm_error_blame_writer(ex, error);
+		ReThrowError(error);
+	}
+}
+
+/*
+ * Compiles (or finds) a block, runs it and checks deferred constraints; sets
+ * result, rows and operations of outcome, in the caller's memory.
  */
 void
-psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
+psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints constraints,
+			  TwOutcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext mcxt;
@@ -153,6 +197,8 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 
 	psm_timeout_begin(mcxt);
 	psm_exec_run(ex);
+	if (constraints != PSM_LEAVE_DEFERRED)
+		check_constraints(ex, constraints == PSM_MAKE_IMMEDIATE);
 
 	MemoryContextSwitchTo(caller);
 	outcome->operations = copy_jsonb(psm_exec_operations(ex, &outcome->rows));
@@ -160,33 +206,6 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	outcome->result = copy_jsonb(ex->result);
 	MemoryContextDelete(mcxt);
 	SPI_finish();
-}
-
-/*
- * Checks all deferred constraints now, so that no success is reported that the
- * commit would take back.  With keep, the transaction ends after this and they
- * stay immediate; otherwise the check is made in a subtransaction that is
- * rolled back, so that the caller's transaction goes on as deferred as it was.
- */
-void
-psm_constraints_check(bool keep)
-{
-	ConstraintsSetStmt *stmt = makeNode(ConstraintsSetStmt);
-	MemoryContext oldcontext = CurrentMemoryContext;
-	ResourceOwner oldowner = CurrentResourceOwner;
-
-	stmt->constraints = NIL;
-	stmt->deferred = false;
-	if (keep)
-	{
-		AfterTriggerSetState(stmt);
-		return;
-	}
-	BeginInternalSubTransaction(NULL);
-	AfterTriggerSetState(stmt);
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(oldcontext);
-	CurrentResourceOwner = oldowner;
 }
 
 /* ---------- tw.atomic ---------- */
@@ -199,8 +218,7 @@ run_atomic(const char *source, int length, Jsonb *params, const TwClaim *claim, 
 		return false;
 	if (claim->job == NULL)
 		outcome->started_at = GetCurrentTimestamp();
-	psm_block_run(source, length, params, outcome);
-	psm_constraints_check(false);
+	psm_block_run(source, length, params, PSM_CHECK_DEFERRED, outcome);
 	outcome->attempts = 1;
 	outcome->status = TW_APPLIED;
 	if (claim->job != NULL)

@@ -12,6 +12,8 @@
  */
 #include "psm/parse.h"
 
+#include <ctype.h>
+
 #include "commands/defrem.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -68,6 +70,33 @@ begins_line(const PieceError *piece, int offset)
 	return at > start && at[-1] == '\n';
 }
 
+/* A parameter where none can stand, which is $1 in the piece, or one in quotes, as psql has them */
+static bool
+explain_parameter(const PieceError *piece, int offset)
+{
+	const char *written = piece->source + piece->offset + offset;
+	int			length = 1;
+
+	if (written[0] != ':')
+		return false;
+	if (written[1] == '\'')
+	{
+		errhint("Write a parameter as :name, without quotes.");
+		return true;
+	}
+	if (offset >= piece->length || piece->text[piece->prefix + offset] != '$')
+		return false;
+	if (written[1] == '"')
+		length = strcspn(written + 2, "\"") + 3;
+	else
+		while (isalnum((unsigned char) written[length]) || written[length] == '_' ||
+			   IS_HIGHBIT_SET(written[length]))
+			length++;
+	errmsg("syntax error at or near \"%.*s\"", length, written);
+	errhint("A parameter is a value: it cannot be a name, and a type stands behind it, as in :day::date.");
+	return true;
+}
+
 static void
 translate_position(void *arg)
 {
@@ -83,6 +112,8 @@ translate_position(void *arg)
 	psm_errposition(piece->source, piece->offset + offset);
 
 	if (geterrcode() != ERRCODE_SYNTAX_ERROR)
+		return;
+	if (explain_parameter(piece, offset))
 		return;
 	if (offset == piece->length)
 		errdetail("The SQL ends here, incomplete.");

@@ -10,10 +10,12 @@
  */
 #include "psm/psm.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 static int	last_error_line = 0;
@@ -126,6 +128,28 @@ is_unknown_name(const ErrorData *error)
 }
 
 /*
+ * Is query what was planned or run for a piece of SQL?  Takes what we put before
+ * an expression off *pos.
+ */
+static bool
+is_text_of(const char *query, const char *text, const PsmExpr *expr, int *pos)
+{
+	const PsmPlan *plan = expr->plan;
+
+	if (plan != NULL && plan->plan != NULL && strcmp(query, plan->source->query_string) == 0)
+	{
+		*pos -= psm_lead_length(expr);
+		return true;
+	}
+	if (psm_lead_length(expr) > 0 && strncmp(query, PSM_LEAD, PSM_LEAD_LENGTH) == 0)
+	{
+		query += PSM_LEAD_LENGTH;
+		*pos -= PSM_LEAD_LENGTH;
+	}
+	return strcmp(query, text) == 0;
+}
+
+/*
  * Offset in the script of the error in the piece of SQL at hand, or -1.  For
  * error context callbacks.  An unknown name gets a hint if it has none.
  */
@@ -150,9 +174,7 @@ psm_error_offset(PsmExec *ex)
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	error = CopyErrorData();
 	ours = text != NULL && error->internalquery != NULL &&
-		(strcmp(error->internalquery, text) == 0 ||
-		 (expr->plan != NULL && expr->plan->plan != NULL &&
-		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
+		is_text_of(error->internalquery, text, expr, &pos);
 	in_script = error->internalquery != NULL &&
 		strcmp(error->internalquery, ex->script->source) == 0;
 	unknown = error->hint == NULL && is_unknown_name(error);
@@ -224,6 +246,39 @@ psm_exec_error_callback(void *arg)
 	report_place(ex->script->function, pos,
 				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
+}
+
+/*
+ * Adds to the error of a deferred constraint which statement wrote its table
+ * last, as near as can be known.
+ */
+void
+psm_error_blame_writer(PsmExec *ex, ErrorData *error)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	PsmStmt    *stmt = NULL;
+	StringInfoData context;
+
+	initStringInfo(&context);
+	if (error->context != NULL)
+		appendStringInfo(&context, "%s\n", error->context);
+	if (error->schema_name != NULL && error->table_name != NULL)
+	{
+		Oid			schema = get_namespace_oid(error->schema_name, true);
+
+		if (OidIsValid(schema))
+			stmt = psm_exec_last_writer(ex, get_relname_relid(error->table_name, schema));
+	}
+	appendStringInfoString(&context, "deferred constraint, checked at the end of the block");
+	if (stmt != NULL)
+	{
+		appendStringInfo(&context, "; \"%s\" was last written by\n"
+						 "atomic block line %d, column %d, at %s",
+						 error->table_name, stmt->pos.line, stmt->pos.column, psm_stmt_name(stmt));
+		last_error_line = stmt->pos.line;
+	}
+	error->context = context.data;
+	MemoryContextSwitchTo(oldcontext);
 }
 
 /* ---------- SIGNAL ---------- */

@@ -815,8 +815,36 @@ psm_exec_create(PsmScript *script)
 }
 
 /*
- * Runs the script to its end.
+ * Runs the script to its end.  An error may come between two statements, when
+ * the savepoint for the next one is open: it must not outlive the execution.
  */
+static void
+run_protected(PsmExec *ex)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+
+	PG_TRY();
+	{
+		psm_exec_stmt(ex, &ex->script->body->stmt);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		if (GetCurrentTransactionNestLevel() <= level)
+			PG_RE_THROW();
+		error = psm_error_take(ex, true);
+		while (GetCurrentTransactionNestLevel() > level)
+			RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcontext);
+		CurrentResourceOwner = oldowner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+}
+
 void
 psm_exec_run(PsmExec *ex)
 {
@@ -827,7 +855,10 @@ psm_exec_run(PsmExec *ex)
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 
-	psm_exec_stmt(ex, &ex->script->body->stmt);
+	if (ex->script->has_handlers)
+		run_protected(ex);
+	else
+		psm_exec_stmt(ex, &ex->script->body->stmt);
 	psm_timeout_check();
 
 	error_context_stack = context.previous;
@@ -884,6 +915,30 @@ operations_json(PsmScript *script, const TwOperation *ops, int n)
 	return json;
 }
 
+/* The table that a statement wrote or was about, or InvalidOid */
+static Oid
+counted_relation(const PsmStmt *stmt, const PsmCount *count)
+{
+	if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
+		return psm_expr_relation(((const PsmSqlStmt *) stmt)->sql);
+	return count->relation;
+}
+
+/* The last statement of the script that wrote rows of a table, or NULL */
+PsmStmt *
+psm_exec_last_writer(PsmExec *ex, Oid relation)
+{
+	for (int i = ex->script->nstmts - 1; i >= 0 && OidIsValid(relation); i--)
+	{
+		PsmStmt    *stmt = ex->script->stmts[i];
+		PsmCount   *count = &ex->counts[i];
+
+		if (count->writes && count->rows > 0 && counted_relation(stmt, count) == relation)
+			return stmt;
+	}
+	return NULL;
+}
+
 /*
  * What each SQL statement that ran did, for the ledger, valid until the script
  * runs again; *rows: how many rows were written.
@@ -907,9 +962,7 @@ psm_exec_operations(PsmExec *ex, int64 *rows)
 			continue;
 		ops[n].line = stmt->pos.line;
 		ops[n].command = count->command ? count->command : psm_stmt_name(stmt);
-		ops[n].relation = count->relation;
-		if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
-			ops[n].relation = psm_expr_relation(((PsmSqlStmt *) stmt)->sql);
+		ops[n].relation = counted_relation(stmt, count);
 		ops[n].rows = count->rows;
 		ops[n].executions = count->executions;
 		n++;

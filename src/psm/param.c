@@ -114,7 +114,7 @@ host_ref_at(const PsmExpr *expr, int location)
 {
 	for (int i = 0; i < expr->nhosts; i++)
 	{
-		if (expr->hosts[i].offset == location)
+		if (expr->hosts[i].offset == location - psm_lead_length(expr))
 			return &expr->hosts[i];
 	}
 	return NULL;

@@ -392,6 +392,7 @@ parse_handler(PsmParser *p, PsmCompound *block, const PsmToken *declare)
 	} while (psm_accept_char(p, ','));
 
 	handler->action = parse_action(p);
+	p->script->has_handlers = true;
 	block->handlers = lappend(block->handlers, handler);
 }
 

@@ -148,7 +148,8 @@ struct PsmExpr
 	PsmPos		pos;
 	char	   *text;
 	int			prefix;			/* bytes at the start of text that are not the script's */
-	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression */
+	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression,
+								 * which is planned as PSM_LEAD and text */
 	PsmScope   *scope;			/* names are looked up from here outwards */
 	int			nvisible;		/* only vars with a smaller number are declared yet */
 	PsmHostRef *hosts;			/* by offset */
@@ -159,6 +160,12 @@ struct PsmExpr
 
 	struct PsmPlan *plan;		/* owned by expr.c; NULL until first used */
 };
+
+/* What stands before an expression when it is planned */
+#define PSM_LEAD "SELECT "
+#define PSM_LEAD_LENGTH ((int) sizeof(PSM_LEAD) - 1)
+#define psm_lead_length(expr) \
+	((expr)->mode == RAW_PARSE_PLPGSQL_EXPR ? PSM_LEAD_LENGTH : 0)
 
 /* ---------- the tree ---------- */
 
@@ -410,6 +417,7 @@ struct PsmScript
 	PsmStmt   **stmts;			/* all statements, by number */
 	int			nstmts;
 	List	   *exprs;			/* every PsmExpr */
+	bool		has_handlers;	/* somewhere: its executions begin subtransactions */
 
 	/* owned by cache.c */
 	int			in_use;			/* executions under way */
@@ -769,6 +777,7 @@ extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
+extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
 extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In condition.c */
@@ -789,6 +798,7 @@ extern int	psm_error_offset(PsmExec *ex);
 extern int	psm_run_errposition(PsmExec *ex, int offset);
 extern int	psm_char_offset(const char *text, int pos);
 extern void psm_error_line_clear(void);
+extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
 extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
 
@@ -863,8 +873,17 @@ extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
 /* In atomic.c */
-extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome);
-extern void psm_constraints_check(bool keep);
+
+/* What becomes of deferred constraints at the end of a block */
+typedef enum PsmConstraints
+{
+	PSM_LEAVE_DEFERRED,			/* nothing */
+	PSM_CHECK_DEFERRED,			/* they are checked, and stay deferred */
+	PSM_MAKE_IMMEDIATE			/* they are checked, and so is what comes after */
+} PsmConstraints;
+
+extern void psm_block_run(const char *source, int length, Jsonb *params,
+						  PsmConstraints constraints, TwOutcome *outcome);
 extern char *psm_block_text(FunctionCallInfo fcinfo, Jsonb **params);
 extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
 								 TwClaim *claim);

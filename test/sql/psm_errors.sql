@@ -172,3 +172,10 @@ SELECT err_function(1);
 DROP FUNCTION err_endless, err_plpgsql, err_function;
 DROP TABLE err_acct;
 DROP FUNCTION err_trigger;
+
+\echo a parameter written as psql writes its variables, as a name, or behind its type
+SELECT tw.atomic($$BEGIN SELECT :'day'; END$$, '{"day": "2026-11-29"}');
+SELECT tw.atomic($$BEGIN TABLE :t; END$$, '{"t": "x"}');
+SELECT tw.atomic($$BEGIN TABLE :"t"; END$$, '{"t": "x"}');
+SELECT tw.atomic($$BEGIN SELECT 1, DATE :day; END$$, '{"day": "2026-11-29"}');
+SELECT tw.atomic($$BEGIN ATOMIC RETURN DATE :jour_férié + 1; END$$, '{"jour_férié": "2026-11-29"}');
