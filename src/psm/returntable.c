@@ -140,22 +140,24 @@ psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestat
 {
 	MemoryContext mcxt = rsi->econtext->ecxt_per_query_memory;
 	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
+	Tuplestorestate *store;
 	DestReceiver *dest;
 
-	*tuples = tuplestore_begin_heap((rsi->allowedModes & SFRM_Materialize_Random) != 0, false,
+	store = tuplestore_begin_heap((rsi->allowedModes & SFRM_Materialize_Random) != 0, false,
 									work_mem);
 	rsi->setDesc = rsi->expectedDesc ? CreateTupleDescCopy(rsi->expectedDesc) : NULL;
 	MemoryContextSwitchTo(oldcontext);
 
 	psm_prepare(ex, query, CURSOR_OPT_PARALLEL_OK);
 	if (rsi->setDesc != NULL && needs_cast(query->plan->source->resultDesc, rsi->setDesc))
-		dest = cast_receiver(*tuples, rsi->setDesc);
+		dest = cast_receiver(store, rsi->setDesc);
 	else
 	{
 		dest = CreateDestReceiver(DestTuplestore);
-		SetTuplestoreDestReceiverParams(dest, *tuples, mcxt, false, rsi->setDesc,
+		SetTuplestoreDestReceiverParams(dest, store, mcxt, false, rsi->setDesc,
 										gettext_noop(MISMATCH));
 	}
 	psm_execute_into(ex, query, dest);
 	dest->rDestroy(dest);
+	*tuples = store;			/* what a query gave that failed half-way is no result */
 }

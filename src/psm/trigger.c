@@ -149,6 +149,19 @@ mentions(const char *source, const char *name)
 	return false;
 }
 
+/* Before the row is written its generated columns are not computed yet */
+static void
+forget_generated(PsmValue *v, TupleDesc tupdesc)
+{
+	if (tupdesc->constr == NULL || !tupdesc->constr->has_generated_stored)
+		return;
+	for (int i = 0; i < tupdesc->natts; i++)
+	{
+		if (TupleDescAttr(tupdesc, i)->attgenerated)
+			v->nulls[i] = true;
+	}
+}
+
 static void
 bind_rows(PsmExec *ex, const TriggerData *data)
 {
@@ -169,6 +182,8 @@ bind_rows(PsmExec *ex, const TriggerData *data)
 			old = data->tg_trigtuple;
 	}
 	psm_row_set(ex, ex->script->vars[VAR_NEW], new, tupdesc);
+	if (new != NULL && TRIGGER_FIRED_BEFORE(data->tg_event))
+		forget_generated(&ex->values[VAR_NEW], tupdesc);
 	psm_row_set(ex, ex->script->vars[VAR_OLD], old, tupdesc);
 }
 
