@@ -20,7 +20,7 @@
 
 static int	last_error_line = 0;
 
-/* Line in the script of the last error that passed an execution; 0: none did */
+/* Line in the script of the last error that passed its compilation or execution; 0: none did */
 int
 psm_error_line(void)
 {
@@ -100,8 +100,10 @@ psm_compile_error_callback(void *arg)
 
 	if (pos > 0)
 	{
-		report_place(source->function, psm_pos(source->text, psm_char_offset(source->text, pos)),
-					 "compilation");
+		PsmPos		place = psm_pos(source->text, psm_char_offset(source->text, pos));
+
+		report_place(source->function, place, "compilation");
+		last_error_line = place.line;
 		function_parse_error_transpose(source->text);
 	}
 	else if (source->function != NULL)

@@ -423,7 +423,7 @@ struct PsmScript
 	int			in_use;			/* executions under way */
 	bool		stale;			/* no longer in the cache: freed when nobody uses it */
 	uint64		cache_key;
-	char	   *search_path;	/* that it was compiled under */
+	List	   *search_path;	/* schemas that it was compiled under, by OID */
 	int			scanner_settings;	/* likewise */
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
