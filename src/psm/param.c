@@ -589,8 +589,6 @@ psm_host_missing(PsmScript *script, int host, Jsonb *params)
 			(errcode(ERRCODE_UNDEFINED_PARAMETER),
 			 errmsg("parameter \"%s\" is not given", h->written),
 			 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
-			 JB_ROOT_COUNT(params) == 0 ?
-			 errhint("Give params with the key \"%s\"; DO has no parameters.", h->written) :
 			 errhint("Add the key \"%s\" to params.", h->written),
 			 psm_errposition(script->source, h->pos.offset)));
 }
