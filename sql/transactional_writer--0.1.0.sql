@@ -269,3 +269,10 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_check_conflicts';
 COMMENT ON FUNCTION tw.check_conflicts() IS
 'what the commit of this transaction would fail for if it came now; nothing: it would go through. kind: inserted, updated, deleted, moved, gone or children';
+
+CREATE FUNCTION tw.watch(relation regclass, predicate text DEFAULT 'true', params jsonb DEFAULT '{}')
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_watch';
+COMMENT ON FUNCTION tw.watch(regclass, text, jsonb) IS
+'until this transaction commits, no row of the relation that satisfies the predicate may be inserted, changed or deleted by others, otherwise the commit fails with 40001. :name and params.name in the predicate are taken from params. Errors: 0A000, 22004, 22023, 42809, and those of a query';
