@@ -51,7 +51,7 @@ tw_abort_batch(PG_FUNCTION_ARGS)
 	stage_require(job, batch_id, &batch);
 	if (!PG_ARGISNULL(2))
 		stage_check_epoch(&batch, PG_GETARG_INT64(2));
-	stage_abort(&batch, TW_ACTION_ABORT, reason);
+	stage_abort(&batch, TW_ACTION_ABORT_BATCH, reason);
 	PG_RETURN_VOID();
 }
 

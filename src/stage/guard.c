@@ -3,7 +3,8 @@
  *		Guards: what a batch was computed from must still be so when it is published.
  *
  * A guard is a query.  tw.open_batch keeps a digest of its result, tw.publish
- * evaluates it again.  No lock is held in between, however long the tasks run.
+ * evaluates it again, as tracked reads.  No lock is held in between, however long
+ * the tasks run.
  *
  * The digest is the number of rows and the sum of the rows' SHA-256 (its first
  * two words), so the order of the rows does not matter.  A value counts with the
@@ -134,8 +135,8 @@ stage_guard_digest(const char *query, int number)
 					(unsigned long long) digest.sum[0], (unsigned long long) digest.sum[1]);
 }
 
-void
-stage_guards_check(const StageBatch *batch)
+static void
+check(const StageBatch *batch)
 {
 	ListCell   *lc;
 	ListCell   *lc2;
@@ -155,4 +156,27 @@ stage_guards_check(const StageBatch *batch)
 							   number, query),
 					 errhint("Abort the batch with tw.abort_batch, and run it again on the data as they are now.")));
 	}
+}
+
+/*
+ * What the guards read must hold until the commit, which the tracking of reads
+ * sees to.  What publish itself reads need not be tracked.
+ */
+void
+stage_guards_check(const StageBatch *batch)
+{
+	TwTrackMode before;
+
+	if (batch->guards == NIL)
+		return;
+	before = tw_track_switch(TW_TRACK_PREDICATE);
+	PG_TRY();
+	{
+		check(batch);
+	}
+	PG_FINALLY();
+	{
+		(void) tw_track_switch(before);
+	}
+	PG_END_TRY();
 }

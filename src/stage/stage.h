@@ -21,7 +21,7 @@
 #define TW_TASK_MAX_BYTES	255
 #define TW_MAX_TARGETS		1000
 
-#define TW_ACTION_ABORT		"abort_batch"
+#define TW_ACTION_ABORT_BATCH "abort_batch"
 #define TW_ACTION_EXPIRE	"expire_batch"
 
 /* A row of tw.stage: a batch that is open */
@@ -203,6 +203,8 @@ extern void stage_sql_try(const StageTarget *target, const StageSql *sql);
 
 /* The digest of a query's result, whatever the order of its rows */
 extern char *stage_guard_digest(const char *query, int number);
+
+/* 40001 when a result is another one; what the guards read is tracked to the commit */
 extern void stage_guards_check(const StageBatch *batch);
 
 /* ---------- in expire.c ---------- */
