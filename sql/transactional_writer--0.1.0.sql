@@ -458,6 +458,15 @@ AS 'MODULE_PATHNAME', 'tw_expire_batches';
 COMMENT ON FUNCTION tw.expire_batches() IS
 'aborts the staged batches past their timeout, of the jobs the current user may use, and drops what ended batches had to leave; returns how many were aborted. Errors: 25006';
 
+CREATE PROCEDURE tw.run_chunks(job text, batch_id text, block text, first bigint, last bigint,
+	chunk_size bigint, params jsonb DEFAULT '{}', epoch bigint DEFAULT NULL,
+	conflicts text DEFAULT 'row', max_attempts int DEFAULT NULL,
+	INOUT chunks bigint DEFAULT NULL, INOUT skipped bigint DEFAULT NULL, INOUT rows bigint DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_run_chunks';
+COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jsonb, bigint, text, int, bigint, bigint, bigint) IS
+'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. skipped: chunks that were committed before; rows: written by this call. Errors: those of tw.run';
+
 -- Trigger of the staging tables
 CREATE FUNCTION tw.guard_staging() RETURNS trigger
 LANGUAGE C

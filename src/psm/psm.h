@@ -879,6 +879,25 @@ extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi,
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
+/* In run.c */
+
+/* A batch that owns its transactions; lives as long as the CALL's portal */
+typedef struct PsmRun
+{
+	char	   *source;
+	int			length;
+	Jsonb	   *params;
+	TwClaim		claim;
+	int			isolation;		/* XACT_READ_COMMITTED, ... */
+	TwTrackMode tracking;
+	int			max_attempts;
+	MemoryContext mcxt;			/* of outcomes and errors */
+} PsmRun;
+
+extern void psm_run_require_call(FunctionCallInfo fcinfo, const char *name);
+extern void psm_run_read_conflicts(PsmRun *run, const char *conflicts);
+extern void psm_run_batch(PsmRun *run, TwOutcome *outcome);
+
 /* In atomic.c */
 
 /* What becomes of deferred constraints at the end of a block */
