@@ -387,7 +387,10 @@ CREATE VIEW tw.staged_batches WITH (security_barrier) AS
 		LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS tasks,
 				pg_catalog.sum((SELECT pg_catalog.sum(r) FROM pg_catalog.unnest(k.rows) AS r))::bigint AS rows
 			FROM tw.stage_task k WHERE k.batch OPERATOR(pg_catalog.=) s.batch) t ON true
-		LEFT JOIN LATERAL (SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(g.staging))::bigint AS bytes,
+		LEFT JOIN LATERAL (SELECT pg_catalog.sum(coalesce(
+					(SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(p.relid))
+						FROM pg_catalog.pg_partition_tree(g.staging) AS p),
+					pg_catalog.pg_total_relation_size(g.staging)))::bigint AS bytes,
 				pg_catalog.jsonb_agg(g.options ORDER BY g.number) AS targets
 			FROM tw.stage_target g WHERE g.batch OPERATOR(pg_catalog.=) s.batch) g ON true
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');

@@ -19,6 +19,29 @@
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
+/* 16: relfilenodes of the relation cache are called relfilelocators */
+#if PG_VERSION_NUM >= 160000
+#define TW_STORAGE_SUBID(rel) ((rel)->rd_firstRelfilelocatorSubid)
+#else
+#define TW_STORAGE_SUBID(rel) ((rel)->rd_firstRelfilenodeSubid)
+#endif
+
+/* 18: pg_class counts pages that are all-frozen */
+#if PG_VERSION_NUM >= 180000
+#define TW_EXCHANGE_ALL_FROZEN(a, b) EXCHANGE(int32, (a)->relallfrozen, (b)->relallfrozen)
+#else
+#define TW_EXCHANGE_ALL_FROZEN(a, b) ((void) 0)
+#endif
+
+/* 16: DefineIndex() takes the number of partitions, for the progress report */
+#if PG_VERSION_NUM >= 160000
+#define tw_define_index(relid, stmt) \
+	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, -1, false, true, false, false, true)
+#else
+#define tw_define_index(relid, stmt) \
+	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, false, true, false, false, true)
+#endif
+
 /* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn __attribute__((noreturn))

@@ -18,6 +18,7 @@
 
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -34,6 +35,16 @@ PG_FUNCTION_INFO_V1(tw_publish);
 TwBlockRunner tw_block_runner = NULL;
 
 #define MAX_NAMED_TASKS 20
+
+/* A publish that is under way */
+typedef struct Publish
+{
+	List	   *targets;		/* StageTarget */
+	StageSql   *sqls;			/* one each; of those that were not swapped */
+	TransactionId newest_task;
+	int64		rows;
+	StringInfoData operations;	/* JSON array, without its end */
+} Publish;
 
 static Jsonb *
 json_of(const char *text)
@@ -176,10 +187,11 @@ check_tasks(const StageBatch *batch, const List *tasks)
 	}
 }
 
-/* Adds up the manifest; a task that our snapshot does not show cannot be published with it */
-static void
-sum_rows(const StageBatch *batch, const List *tasks, const List *targets)
+/* Adds up the manifest, and returns the latest transaction of a task; a task that our snapshot does not show cannot be published with it */
+static TransactionId
+sum_rows(const List *tasks, const List *targets)
 {
+	FullTransactionId newest = InvalidFullTransactionId;
 	ListCell   *lc;
 	ListCell   *lc2;
 
@@ -200,7 +212,10 @@ sum_rows(const StageBatch *batch, const List *tasks, const List *targets)
 			if (foreach_current_index(lc2) < task->nrows)
 				((StageTarget *) lfirst(lc2))->staged += task->rows[foreach_current_index(lc2)];
 		}
+		if (FullTransactionIdPrecedes(newest, task->xid))
+			newest = task->xid;
 	}
+	return XidFromFullTransactionId(newest);
 }
 
 /* ---------- running statements ---------- */
@@ -386,92 +401,142 @@ lock_targets(const List *targets)
 
 /* What one target's publish did, for the outcome's operations */
 static void
-append_operation(StringInfo buf, const StageTarget *target, const char *command, uint64 rows)
+append_operation(Publish *publish, const StageTarget *target, const char *command, int64 rows)
 {
+	StringInfo	buf = &publish->operations;
+
 	appendStringInfo(buf, "%s{\"command\": ", buf->len > 1 ? ", " : "");
 	escape_json(buf, command);
 	appendStringInfoString(buf, ", \"table\": ");
 	escape_json(buf, target->quoted);
-	appendStringInfo(buf, ", \"rows\": %llu, \"staged\": %lld, \"executions\": 1}",
-					 (unsigned long long) rows, (long long) target->staged);
+	appendStringInfo(buf, ", \"rows\": %lld, \"staged\": %lld, \"executions\": 1}",
+					 (long long) rows, (long long) target->staged);
+	publish->rows += rows;
 }
 
 /* Rows of a table may refer to rows of one before it: those go last */
 static void
-delete_rows(const List *targets, const StageSql *sqls, bool last, TwOutcome *outcome,
-			StringInfo operations)
+delete_rows(Publish *publish, bool last)
 {
-	for (int i = list_length(targets) - 1; i >= 0; i--)
+	for (int i = list_length(publish->targets) - 1; i >= 0; i--)
 	{
-		uint64		rows;
+		StageTarget *target = (StageTarget *) list_nth(publish->targets, i);
 
-		if (sqls[i].delete == NULL || sqls[i].delete_last != last)
-			continue;
-		rows = run_sql(sqls[i].delete);
-		outcome->rows += rows;
-		append_operation(operations, (StageTarget *) list_nth(targets, i), "DELETE", rows);
+		if (target->moves && publish->sqls[i].delete != NULL &&
+			publish->sqls[i].delete_last == last)
+			append_operation(publish, target, "DELETE", run_sql(publish->sqls[i].delete));
 	}
 }
 
-static void
-write_targets(const List *targets, const StageSql *sqls, TwOutcome *outcome, StringInfo operations)
+static bool
+is_partitioned(const StageTarget *target)
 {
-	ListCell   *lc;
-
-	outcome->has_rows = true;
-	appendStringInfoChar(operations, '[');
-	delete_rows(targets, sqls, false, outcome, operations);
-	foreach(lc, targets)
-	{
-		const StageSql *sql = &sqls[foreach_current_index(lc)];
-		uint64		rows = run_sql(sql->write);
-
-		if (sql->write_rest != NULL)
-			rows += run_sql(sql->write_rest);
-		outcome->rows += rows;
-		append_operation(operations, (StageTarget *) lfirst(lc), sql->command, rows);
-	}
-	delete_rows(targets, sqls, true, outcome, operations);
-	appendStringInfoChar(operations, ']');
+	return get_rel_relkind(target->staging) == RELKIND_PARTITIONED_TABLE;
 }
 
-/* The batch's rows go into its targets */
+/* Moves what is staged for targets that say so: the checks first, so that an error names the row */
 static void
-publish(const StageBatch *batch, const char *audit, TwOutcome *outcome)
+move_rows(Publish *publish)
 {
-	List	   *tasks = stage_tasks(batch);
-	List	   *targets = stage_targets(batch->number);
-	StageSql   *sqls = palloc0(sizeof(StageSql) * (list_length(targets) + 1));
-	StringInfoData operations;
 	ListCell   *lc;
 
-	initStringInfo(&operations);
-	check_tasks(batch, tasks);
-	sum_rows(batch, tasks, targets);
-	foreach(lc, targets)
-		((StageTarget *) lfirst(lc))->schema = stage_schema_name(batch->number);
-	lock_targets(targets);
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	foreach(lc, targets)
-		count_staged((StageTarget *) lfirst(lc));
-	if (audit != NULL)
-		run_audit(batch, audit);
-	stage_guards_check(batch);
-	foreach(lc, targets)
+	foreach(lc, publish->targets)
 	{
 		StageTarget *target = (StageTarget *) lfirst(lc);
-		StageSql   *sql = &sqls[foreach_current_index(lc)];
+		StageSql   *sql = &publish->sqls[foreach_current_index(lc)];
 
+		if (!target->moves)
+			continue;
+		count_staged(target);
 		leave_out_numbered(target);
 		stage_sql_build(target, sql);
 		check_staged(target, sql);
 	}
-	write_targets(targets, sqls, outcome, &operations);
+	delete_rows(publish, false);
+	foreach(lc, publish->targets)
+	{
+		StageTarget *target = (StageTarget *) lfirst(lc);
+		StageSql   *sql = &publish->sqls[foreach_current_index(lc)];
+		int64		rows;
+
+		if (!target->moves)
+			continue;
+		rows = run_sql(sql->write);
+		if (sql->write_rest != NULL)
+			rows += run_sql(sql->write_rest);
+		append_operation(publish, target, sql->command, rows);
+	}
+	delete_rows(publish, true);
+	foreach(lc, publish->targets)
+		((StageTarget *) lfirst(lc))->moves = false;
+}
+
+/*
+ * Partitions that can be replaced as a whole, and the rows of those parts that
+ * cannot.  A target that cannot be swapped now is left to move.
+ */
+static void
+swap_partitions(Publish *publish)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	foreach(lc, publish->targets)
+	{
+		StageTarget *target = (StageTarget *) lfirst(lc);
+		List	   *rest;
+		int64		rows = 0;
+
+		if (!is_partitioned(target))
+			continue;
+		if (!stage_swap(target, publish->newest_task, &target->swapped, &rest))
+		{
+			target->moves = true;
+			continue;
+		}
+		foreach(lc2, rest)
+			rows += run_sql(stage_sql_append_from(target, lfirst_oid(lc2)));
+		append_operation(publish, target, "SWAP PARTITIONS", target->staged - rows);
+		if (rows > 0)
+			append_operation(publish, target, "INSERT", rows);
+	}
+}
+
+/* The batch's rows go into its targets */
+static void
+publish_batch(const StageBatch *batch, const char *audit, TwOutcome *outcome)
+{
+	List	   *tasks = stage_tasks(batch);
+	Publish		publish = {0};
+	ListCell   *lc;
+
+	publish.targets = stage_targets(batch->number);
+	publish.sqls = palloc0(sizeof(StageSql) * (list_length(publish.targets) + 1));
+	initStringInfo(&publish.operations);
+	appendStringInfoChar(&publish.operations, '[');
+	check_tasks(batch, tasks);
+	publish.newest_task = sum_rows(tasks, publish.targets);
+	foreach(lc, publish.targets)
+		((StageTarget *) lfirst(lc))->schema = stage_schema_name(batch->number);
+	lock_targets(publish.targets);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (audit != NULL)
+		run_audit(batch, audit);
+	stage_guards_check(batch);
+	foreach(lc, publish.targets)
+		((StageTarget *) lfirst(lc))->moves = !is_partitioned((StageTarget *) lfirst(lc));
+	move_rows(&publish);
+	/* last, because it keeps readers out */
+	swap_partitions(&publish);
+	move_rows(&publish);
 	SPI_finish();
 
-	outcome->operations = json_of(operations.data);
+	appendStringInfoChar(&publish.operations, ']');
+	outcome->has_rows = true;
+	outcome->rows = publish.rows;
+	outcome->operations = json_of(publish.operations.data);
 	outcome->result = json_of(psprintf("{\"tasks\": %d}", list_length(tasks)));
 }
 
@@ -516,7 +581,7 @@ tw_publish(PG_FUNCTION_ARGS)
 	if (!open)
 		stage_unknown(claim.job, claim.batch_id);
 
-	publish(&batch, audit, &outcome);
+	publish_batch(&batch, audit, &outcome);
 	outcome.status = TW_APPLIED;
 	tw_batch_finish(&outcome);
 	stage_forget(&batch);
