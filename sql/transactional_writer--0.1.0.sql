@@ -470,6 +470,27 @@ AS 'MODULE_PATHNAME', 'tw_run_chunks';
 COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jsonb, bigint, text, int, bigint, bigint, bigint) IS
 'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. skipped: chunks that were committed before; rows: written by this call. Errors: those of tw.run';
 
+CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
+	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
+	OUT phase_at timestamptz) RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'tw_publish_progress';
+COMMENT ON FUNCTION tw.publish_progress() IS
+'the publishes that are under way in this database, of the jobs the current user may use; see view tw.publish_progress';
+
+CREATE VIEW tw.publish_progress AS
+	SELECT p.pid, p.job, p.batch_id, p.phase, p."table", p.rows, p.total,
+		p.rows OPERATOR(pg_catalog.*) 100 OPERATOR(pg_catalog./) nullif(p.total, 0) AS percent,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.started_at AS running,
+		CASE WHEN p.rows OPERATOR(pg_catalog.>) 0 AND p.total OPERATOR(pg_catalog.>) p.rows
+			THEN (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.phase_at)
+				OPERATOR(pg_catalog.*) ((p.total OPERATOR(pg_catalog.-) p.rows)::float8
+				OPERATOR(pg_catalog./) p.rows::float8) END AS phase_left
+	FROM tw.publish_progress() AS p;
+GRANT SELECT ON tw.publish_progress TO PUBLIC;
+COMMENT ON VIEW tw.publish_progress IS
+'what each publish is at: phase, table, rows of total, time left of the phase; empty unless the library is in shared_preload_libraries';
+
 -- Trigger of the staging tables
 CREATE FUNCTION tw.guard_staging() RETURNS trigger
 LANGUAGE C

@@ -42,6 +42,27 @@
 	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, false, true, false, false, true)
 #endif
 
+/* 16: rights are looked up in a list of their own; 18: partitions to be pruned in a set */
+#if PG_VERSION_NUM >= 180000
+#define tw_init_range_table(estate, pstate) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable, (pstate)->p_rteperminfos, bms_make_singleton(1))
+#elif PG_VERSION_NUM >= 160000
+#define tw_init_range_table(estate, pstate) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable, (pstate)->p_rteperminfos)
+#else
+#define tw_init_range_table(estate, pstate) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable)
+#endif
+
+/* 16: ExecInsertIndexTuples() can leave out all but summarizing indexes */
+#if PG_VERSION_NUM >= 160000
+#define tw_insert_index_tuples(info, slot, estate) \
+	ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL, false)
+#else
+#define tw_insert_index_tuples(info, slot, estate) \
+	ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL)
+#endif
+
 /* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn __attribute__((noreturn))
@@ -59,6 +80,13 @@
 #define tw_lock_held(tag, mode) LockHeldByMe(tag, mode, false)
 #else
 #define tw_lock_held(tag, mode) LockHeldByMe(tag, mode)
+#endif
+
+/* 17: MyProc->pgprocno became MyProcNumber */
+#if PG_VERSION_NUM >= 170000
+#define TW_MY_PROC_NUMBER MyProcNumber
+#else
+#define TW_MY_PROC_NUMBER (MyProc->pgprocno)
 #endif
 
 /* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */

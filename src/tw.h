@@ -426,6 +426,14 @@ extern void tw_task_before_commit(void);
 extern void tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_task_clear(void);
 
+/* ---------- in stage/progress.c ---------- */
+
+/* Asks for shared memory, when the library is being preloaded */
+extern void tw_progress_init(void);
+
+/* For xact.c: no publish is under way any more */
+extern void tw_progress_end(void);
+
 /* ---------- in stage/publish.c ---------- */
 
 /*

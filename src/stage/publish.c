@@ -257,13 +257,10 @@ row_as_text(SPITupleTable *row, int n)
 
 /* ---------- what is staged ---------- */
 
+/* TW009 unless there are as many rows as the tasks say */
 static void
-count_staged(const StageTarget *target)
+compare_count(const StageTarget *target, int64 count)
 {
-	SPITupleTable *row = look(psprintf("SELECT pg_catalog.count(*) FROM %s", target->staging_quoted));
-	bool		isnull;
-	int64		count = DatumGetInt64(SPI_getbinval(row->vals[0], row->tupdesc, 1, &isnull));
-
 	if (count != target->staged)
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_STAGING_LOST),
@@ -273,6 +270,15 @@ count_staged(const StageTarget *target)
 						   (long long) target->staged, (long long) count),
 				 errhint("Somebody has changed %s. Abort the batch with tw.abort_batch, and run it again.",
 						 target->staging_quoted)));
+}
+
+static void
+count_staged(const StageTarget *target)
+{
+	SPITupleTable *row = look(psprintf("SELECT pg_catalog.count(*) FROM %s", target->staging_quoted));
+	bool		isnull;
+
+	compare_count(target, DatumGetInt64(SPI_getbinval(row->vals[0], row->tupdesc, 1, &isnull)));
 }
 
 static char *
@@ -424,8 +430,30 @@ delete_rows(Publish *publish, bool last)
 
 		if (target->moves && publish->sqls[i].delete != NULL &&
 			publish->sqls[i].delete_last == last)
-			append_operation(publish, target, "DELETE", run_sql(publish->sqls[i].delete));
+		{
+			int64		rows;
+
+			stage_progress_phase("DELETE", target->quoted, -1);
+			rows = run_sql(publish->sqls[i].delete);
+			stage_progress_done(rows);
+			append_operation(publish, target, "DELETE", rows);
+		}
 	}
+}
+
+/* Many rows at a time where that is possible */
+static int64
+append_rows(const StageTarget *target, const StageSql *sql)
+{
+	int64		rows = stage_copy(target);
+
+	if (rows >= 0)
+	{
+		compare_count(target, rows);
+		return rows;
+	}
+	count_staged(target);
+	return run_sql(sql->write);
 }
 
 static bool
@@ -447,10 +475,14 @@ move_rows(Publish *publish)
 
 		if (!target->moves)
 			continue;
-		count_staged(target);
+		stage_progress_phase("check", target->quoted, target->staged);
 		leave_out_numbered(target);
 		stage_sql_build(target, sql);
+		/* an append counts what it reads */
+		if (target->mode != STAGE_APPEND)
+			count_staged(target);
 		check_staged(target, sql);
+		stage_progress_done(target->staged);
 	}
 	delete_rows(publish, false);
 	foreach(lc, publish->targets)
@@ -461,9 +493,14 @@ move_rows(Publish *publish)
 
 		if (!target->moves)
 			continue;
-		rows = run_sql(sql->write);
+		stage_progress_phase(sql->command, target->quoted, target->staged);
+		if (target->mode == STAGE_APPEND)
+			rows = append_rows(target, sql);
+		else
+			rows = run_sql(sql->write);
 		if (sql->write_rest != NULL)
 			rows += run_sql(sql->write_rest);
+		stage_progress_done(rows);
 		append_operation(publish, target, sql->command, rows);
 	}
 	delete_rows(publish, true);
@@ -489,6 +526,7 @@ swap_partitions(Publish *publish)
 
 		if (!is_partitioned(target))
 			continue;
+		stage_progress_phase("swap", target->quoted, -1);
 		if (!stage_swap(target, publish->newest_task, &target->swapped, &rest))
 		{
 			target->moves = true;
@@ -514,6 +552,7 @@ publish_batch(const StageBatch *batch, const char *audit, TwOutcome *outcome)
 	publish.sqls = palloc0(sizeof(StageSql) * (list_length(publish.targets) + 1));
 	initStringInfo(&publish.operations);
 	appendStringInfoChar(&publish.operations, '[');
+	stage_progress_begin(batch);
 	check_tasks(batch, tasks);
 	publish.newest_task = sum_rows(tasks, publish.targets);
 	foreach(lc, publish.targets)
@@ -523,7 +562,10 @@ publish_batch(const StageBatch *batch, const char *audit, TwOutcome *outcome)
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (audit != NULL)
+	{
+		stage_progress_phase("audit", NULL, -1);
 		run_audit(batch, audit);
+	}
 	stage_guards_check(batch);
 	foreach(lc, publish.targets)
 		((StageTarget *) lfirst(lc))->moves = !is_partitioned((StageTarget *) lfirst(lc));
@@ -586,5 +628,6 @@ tw_publish(PG_FUNCTION_ARGS)
 	tw_batch_finish(&outcome);
 	stage_forget(&batch);
 	stage_schema_drop(batch.number);
+	tw_progress_end();
 	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
 }

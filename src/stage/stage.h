@@ -225,6 +225,19 @@ extern char *stage_sql_any_value(const StageTarget *target, const StageColumn *c
 /* Plans the statements without running them: errors now, not at publish */
 extern void stage_sql_try(const StageTarget *target, const StageSql *sql);
 
+/* ---------- in copy.c ---------- */
+
+/* Appends what is staged; -1: not possible in this way, and nothing was done */
+extern int64 stage_copy(const StageTarget *target);
+
+/* ---------- in progress.c ---------- */
+
+/* What publish is at; shown to the client when it takes long, and in tw.publish_progress */
+extern void stage_progress_begin(const StageBatch *batch);
+extern void stage_progress_phase(const char *phase, const char *table, int64 total);
+extern void stage_progress_rows(int64 rows);
+extern void stage_progress_done(int64 rows);
+
 /* ---------- in guard.c ---------- */
 
 /* The digest of a query's result, whatever the order of its rows */
