@@ -179,6 +179,15 @@ lock_one(Oid relid, TimestampTz started, List **locked)
 	return true;
 }
 
+static void
+unlock(const List *locked)
+{
+	ListCell   *lc;
+
+	foreach(lc, locked)
+		UnlockRelationOid(lfirst_oid(lc), AccessExclusiveLock);
+}
+
 /* False: in the time there is, not all could be locked; then none is */
 static bool
 lock_pairs(const List *pairs, TransactionId newest_task)
@@ -198,8 +207,7 @@ lock_pairs(const List *pairs, TransactionId newest_task)
 
 		if (!lock_one(pair->leaf, started, &locked) || !lock_one(pair->staging, started, &locked))
 		{
-			foreach(lc, locked)
-				UnlockRelationOid(lfirst_oid(lc), AccessExclusiveLock);
+			unlock(locked);
 			return false;
 		}
 	}
