@@ -579,7 +579,8 @@ typedef struct PsmSavepoint
 /* What a handler handles */
 typedef struct PsmDiagnostics
 {
-	ErrorData  *error;			/* for warnings and NOT FOUND too */
+	ErrorData  *error;			/* for warnings and NOT FOUND too; an error's assoc_context holds it
+								 * and nothing else, theirs is NULL */
 	int			line;
 	struct PsmDiagnostics *outer;	/* of the handler this one interrupts */
 } PsmDiagnostics;
