@@ -196,7 +196,7 @@ CREATE FUNCTION tw.prune_ledger(job text, older_than interval) RETURNS bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_prune_ledger';
 COMMENT ON FUNCTION tw.prune_ledger(text, interval) IS
-'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. Errors: 22023, 25006, 42501, 42704';
+'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. job null: as many failures of no existing job, of roles of the current user; returns their number. Errors: 22023, 25006, 42501, 42704';
 
 CREATE FUNCTION tw.signal(sqlstate text, message text, detail text DEFAULT NULL,
 	hint text DEFAULT NULL) RETURNS void
@@ -220,6 +220,13 @@ AS 'MODULE_PATHNAME', 'tw_atomic';
 COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) IS
 'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';
 
+CREATE FUNCTION tw.check_block(block text, params jsonb DEFAULT '{}')
+RETURNS TABLE (line int, "column" int, sqlstate text, message text)
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_check_block';
+COMMENT ON FUNCTION tw.check_block(text, jsonb) IS
+'parses and plans a block and executes nothing: one row a problem, by line and column from 1; no rows: sound. Errors: 22004, 22023';
+
 CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
 	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
 	conflicts text DEFAULT 'row', max_attempts int DEFAULT NULL,
@@ -229,6 +236,68 @@ LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run';
 COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
 'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+
+-- ---------------------------------------------------------------------------
+-- The two-phase sink: batches in prepared transactions
+-- ---------------------------------------------------------------------------
+
+-- Insert-only as well, and written in the transaction that is prepared: its gid.
+-- Rows are numbered for each gid, so that no gid can be used for two transactions.
+CREATE TABLE tw.prepared (
+	gid text COLLATE pg_catalog."C" NOT NULL,
+	number int NOT NULL,
+	xid xid8 NOT NULL,
+	job text COLLATE pg_catalog."C" NOT NULL,
+	batch_id text COLLATE pg_catalog."C" NOT NULL,
+	epoch bigint,
+	CONSTRAINT prepared_pkey PRIMARY KEY (gid, number)
+) USING heap;
+CREATE INDEX prepared_xid_idx ON tw.prepared (xid);
+REVOKE ALL ON tw.prepared FROM PUBLIC;
+COMMENT ON TABLE tw.prepared IS
+'the gids of batches that were committed by COMMIT PREPARED, kept as long as the batch; those in doubt are in view tw.in_doubt';
+SELECT pg_catalog.pg_extension_config_dump('tw.prepared', '');
+
+CREATE FUNCTION tw.prepare_batch(job text, batch_id text) RETURNS text
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_prepare_batch';
+COMMENT ON FUNCTION tw.prepare_batch(text, text) IS
+'marks a batch that this transaction has claimed, and returns the gid for PREPARE TRANSACTION; the same for all batches of one transaction. Errors: 22023, 25006, 55000';
+
+CREATE PROCEDURE tw.commit_prepared(gid text, INOUT status text DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_commit_prepared';
+COMMENT ON PROCEDURE tw.commit_prepared(text, text) IS
+'commits a prepared batch: committed, or already_committed when it was before. May be repeated. Errors: 0A000, 22023, 25006, 2D000, 42501, 42704, TW003, TW010';
+
+CREATE PROCEDURE tw.abort_prepared(gid text, reason text, INOUT status text DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_abort_prepared';
+COMMENT ON PROCEDURE tw.abort_prepared(text, text, text) IS
+'rolls a prepared batch back: aborted, or already_committed when it cannot be any more. Who, when and why go to tw.audit_log. Errors: those of tw.commit_prepared';
+
+CREATE PROCEDURE tw.recover(job text, epoch bigint, commit text[] DEFAULT '{}',
+	INOUT committed int DEFAULT NULL, INOUT aborted int DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_recover';
+COMMENT ON PROCEDURE tw.recover(text, bigint, text[], int, int) IS
+'commits the job''s prepared batches that commit names by gid or batch_id, rolls back its others of older epochs, and touches nothing else. epoch: the current one, of tw.init_producer. Errors: 0A000, 22023, 25006, 2D000, 42501, 42704, 55000, TW001, TW003, TW010';
+
+-- The function itself shows each user only what is his, as the views do
+CREATE FUNCTION tw.in_doubt_batches(OUT job text, OUT batch_id text, OUT owner pg_catalog.regrole,
+	OUT epoch bigint, OUT fenced boolean, OUT gid text, OUT xid xid, OUT prepared_by pg_catalog.regrole,
+	OUT prepared_at timestamptz, OUT overdue boolean) RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_in_doubt_batches';
+COMMENT ON FUNCTION tw.in_doubt_batches() IS 'what view tw.in_doubt shows';
+
+CREATE VIEW tw.in_doubt WITH (security_barrier) AS
+	SELECT d.job, d.batch_id, d.owner, d.epoch, d.fenced, d.gid, d.xid, d.prepared_by, d.prepared_at,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) d.prepared_at AS age, d.overdue
+	FROM tw.in_doubt_batches() d;
+GRANT SELECT ON tw.in_doubt TO PUBLIC;
+COMMENT ON VIEW tw.in_doubt IS
+'prepared batches of the jobs the current user may use, neither committed nor rolled back. fenced: of an older epoch than the job''s; overdue: older than transactional_writer.prepared_timeout';
 
 -- ---------- LANGUAGE psm ----------
 

@@ -31,6 +31,13 @@
 #define TW_MY_LXID (MyProc->lxid)
 #endif
 
+/* 17: LockHeldByMe() may count stronger locks as well */
+#if PG_VERSION_NUM >= 170000
+#define tw_lock_held(tag, mode) LockHeldByMe(tag, mode, false)
+#else
+#define tw_lock_held(tag, mode) LockHeldByMe(tag, mode)
+#endif
+
 /* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */
 #if PG_VERSION_NUM >= 170000
 #define tw_release_plan_refs(owner) ReleaseAllPlanCacheRefsInOwner(owner)

@@ -20,6 +20,7 @@ int			tw_max_tracked_rows = 1000000;
 bool		tw_history = true;
 int			tw_block_cache = 64;
 bool		tw_log_failures = true;
+int			tw_prepared_timeout = 600;
 
 void
 tw_guc_init(void)
@@ -65,6 +66,11 @@ tw_guc_init(void)
 							 "Write what CALL tw.run had to retry or gave up on to tw.failures.",
 							 NULL, &tw_log_failures, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.prepared_timeout",
+							"Age from which a prepared batch is reported as overdue.",
+							"It stays prepared until somebody resolves it. 0 turns it off.",
+							&tw_prepared_timeout, 600, 0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("transactional_writer");
 }

@@ -12,6 +12,9 @@
  * a table with another number of columns is refused.
  *
  * Every index a table has is maintained, also one an administrator has added.
+ *
+ * OIDs are looked up by name once and forgotten whenever pg_class or
+ * pg_namespace change.
  */
 #include "tw.h"
 
@@ -26,38 +29,44 @@
 #include "catalog/pg_collation.h"
 #include "executor/executor.h"
 #include "nodes/primnodes.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 #define MAX_KEYS 3
 
-static const struct
+typedef struct TableInfo
 {
 	const char *name;
 	int			natts;
-}			tables[] =
+	Oid			oid;			/* InvalidOid: not looked up yet */
+} TableInfo;
+
+static TableInfo tables[] =
 {
 	[TW_TABLE_JOB] = {"job", TW_JOB_NATTS},
 	[TW_TABLE_BATCH] = {"batch", TW_BATCH_NATTS},
 	[TW_TABLE_BATCH_OUTCOME] = {"batch_outcome", TW_RESULT_NATTS},
 	[TW_TABLE_FAILURE] = {"failure", TW_FAILURE_NATTS},
 	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
+	[TW_TABLE_PREPARED] = {"prepared", TW_PREPARED_NATTS},
 };
 
-/*
- * The keys a caller gives, in its order: the equality function of each, and
- * which column of the index it is for (0: the same as its place).
- */
-static const struct
+typedef struct TableIndexInfo
 {
 	const char *name;
 	TwTable		table;
-	RegProcedure keys[MAX_KEYS];
-	AttrNumber	columns[MAX_KEYS];
-}			indexes[] =
+	RegProcedure keys[MAX_KEYS];	/* the equality function of each key, in the caller's order */
+	AttrNumber	columns[MAX_KEYS];	/* which column of the index it is for; 0: the same as its place */
+	Oid			oid;			/* InvalidOid: not looked up yet */
+} TableIndexInfo;
+
+static TableIndexInfo indexes[] =
 {
 	[TW_INDEX_JOB] = {"job_pkey", TW_TABLE_JOB, {F_TEXTEQ}},
 	[TW_INDEX_BATCH] = {"batch_pkey", TW_TABLE_BATCH, {F_TEXTEQ, F_TEXTEQ}, {2, 1}},
@@ -67,6 +76,8 @@ static const struct
 	{F_XID8EQ, F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
 	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_PREPARED] = {"prepared_pkey", TW_TABLE_PREPARED, {F_TEXTEQ}},
+	[TW_INDEX_PREPARED_XID] = {"prepared_xid_idx", TW_TABLE_PREPARED, {F_XID8EQ}},
 };
 
 struct TwScan
@@ -78,7 +89,8 @@ struct TwScan
 	MemoryContext row_context;	/* of the row last given out; tw_table_scan_*() only */
 };
 
-static Oid	relation_oid(const char *name);
+static void forget_oids(Datum arg, int cacheid, uint32 hashvalue);
+static Oid	relation_oid(const char *name, Oid *oid);
 static bool insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
 								 TwUpdateIndexes which);
 static bool insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot,
@@ -87,25 +99,46 @@ static bool predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **esta
 
 /* ---------- tables ---------- */
 
-/* A table or index of schema tw by its name */
-static Oid
-relation_oid(const char *name)
+static void
+forget_oids(Datum arg, int cacheid, uint32 hashvalue)
 {
-	Oid			namespace = get_namespace_oid("tw", true);
-	Oid			relid = OidIsValid(namespace) ? get_relname_relid(name, namespace) : InvalidOid;
+	for (int i = 0; i < lengthof(tables); i++)
+		tables[i].oid = InvalidOid;
+	for (int i = 0; i < lengthof(indexes); i++)
+		indexes[i].oid = InvalidOid;
+}
 
-	if (!OidIsValid(relid))
+/* A table or index of schema tw by its name, kept in *oid */
+static Oid
+relation_oid(const char *name, Oid *oid)
+{
+	static bool registered = false;
+	Oid			namespace;
+
+	if (OidIsValid(*oid))
+		return *oid;
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(RELNAMENSP, forget_oids, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACENAME, forget_oids, (Datum) 0);
+		registered = true;
+	}
+
+	namespace = get_namespace_oid("tw", true);
+	if (OidIsValid(namespace))
+		*oid = get_relname_relid(name, namespace);
+	if (!OidIsValid(*oid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"tw.%s\" does not exist", name),
 				 errhint("Run CREATE EXTENSION transactional_writer in this database.")));
-	return relid;
+	return *oid;
 }
 
 Oid
 tw_table_oid(TwTable table)
 {
-	return relation_oid(tables[table].name);
+	return relation_oid(tables[table].name, &tables[table].oid);
 }
 
 Relation
@@ -148,7 +181,7 @@ scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datu
 	}
 
 	scan->rel = tw_table_open(indexes[index].table);
-	scan->index = index_open(relation_oid(indexes[index].name), AccessShareLock);
+	scan->index = index_open(relation_oid(indexes[index].name, &indexes[index].oid), AccessShareLock);
 	scan->slot = table_slot_create(scan->rel, NULL);
 	scan->scan = tw_index_beginscan(scan->rel, scan->index, snapshot, nkeys);
 	index_rescan(scan->scan, scankeys, nkeys, NULL, 0);
@@ -195,6 +228,26 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 	return found;
 }
 
+bool
+tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row)
+{
+	Relation	rel = tw_table_open(table);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	bool		found;
+
+	/* the table may have become shorter since the row was seen */
+	found = ItemPointerGetBlockNumber(tid) < RelationGetNumberOfBlocks(rel) &&
+		table_tuple_fetch_row_version(rel, tid, snapshot, slot);
+	if (found)
+	{
+		row->tuple = ExecCopySlotHeapTuple(slot);
+		heap_deform_tuple(row->tuple, RelationGetDescr(rel), row->values, row->nulls);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	tw_table_close(rel);
+	return found;
+}
+
 TwScan *
 tw_table_scan_begin(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys)
 {
@@ -235,14 +288,22 @@ new_row(Relation rel, const Datum *values, const bool *nulls)
 }
 
 /*
- * A value may be toasted, and from version 18 on that insists on a snapshot.
- * A catalog snapshot will do, and leaves the transaction's own for later.
+ * Toasted values are read, and from version 18 on also written, under a
+ * snapshot only.  A catalog snapshot will do, and leaves the transaction's own for
+ * later.  NULL: there is one already.
  */
-static Snapshot
-snapshot_for_toast(void)
+Snapshot
+tw_table_toast_snapshot(void)
 {
 	return HaveRegisteredOrActiveSnapshot() ? NULL :
 		RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
+}
+
+void
+tw_table_toast_done(Snapshot snapshot)
+{
+	if (snapshot != NULL)
+		UnregisterSnapshot(snapshot);
 }
 
 void
@@ -250,13 +311,12 @@ tw_table_insert(TwTable table, const Datum *values, const bool *nulls)
 {
 	Relation	rel = tw_table_open(table);
 	TupleTableSlot *slot = new_row(rel, values, nulls);
-	Snapshot	snapshot = snapshot_for_toast();
+	Snapshot	snapshot = tw_table_toast_snapshot();
 
 	table_tuple_insert(rel, slot, GetCurrentCommandId(true), 0, NULL);
 	(void) insert_index_entries(rel, slot, false, TW_UPDATES_ALL);
 
-	if (snapshot != NULL)
-		UnregisterSnapshot(snapshot);
+	tw_table_toast_done(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 }
@@ -266,7 +326,7 @@ tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls)
 {
 	Relation	rel = tw_table_open(table);
 	TupleTableSlot *slot = new_row(rel, values, nulls);
-	Snapshot	snapshot = snapshot_for_toast();
+	Snapshot	snapshot = tw_table_toast_snapshot();
 	TransactionId xid = GetCurrentTransactionId();
 	uint32		token;
 	bool		inserted;
@@ -281,8 +341,7 @@ tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls)
 	table_tuple_complete_speculative(rel, slot, token, inserted);
 	SpeculativeInsertionLockRelease(xid);
 
-	if (snapshot != NULL)
-		UnregisterSnapshot(snapshot);
+	tw_table_toast_done(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 	return inserted;
@@ -293,7 +352,7 @@ tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool 
 {
 	Relation	rel = tw_table_open(table);
 	TupleTableSlot *slot = new_row(rel, values, nulls);
-	Snapshot	snapshot = snapshot_for_toast();
+	Snapshot	snapshot = tw_table_toast_snapshot();
 	TwUpdateIndexes update_indexes;
 	LockTupleMode lockmode;
 	TM_FailureData failure;
@@ -304,8 +363,7 @@ tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool 
 	if (result == TM_Ok)
 		(void) insert_index_entries(rel, slot, false, update_indexes);
 
-	if (snapshot != NULL)
-		UnregisterSnapshot(snapshot);
+	tw_table_toast_done(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 	return result == TM_Ok;
@@ -315,14 +373,13 @@ bool
 tw_table_delete(TwTable table, ItemPointer tid, bool wait)
 {
 	Relation	rel = tw_table_open(table);
-	Snapshot	snapshot = snapshot_for_toast();
+	Snapshot	snapshot = tw_table_toast_snapshot();
 	TM_FailureData failure;
 	TM_Result	result;
 
 	result = table_tuple_delete(rel, tid, GetCurrentCommandId(true), InvalidSnapshot,
 								InvalidSnapshot, wait, &failure, false);
-	if (snapshot != NULL)
-		UnregisterSnapshot(snapshot);
+	tw_table_toast_done(snapshot);
 	tw_table_close(rel);
 	return result == TM_Ok;
 }

@@ -147,6 +147,8 @@ prepare() {
 		dir=$("$PG_CONFIG" "--$dir")
 		[ -e "$tw/pg$dir" ] || { as_user mkdir -p "$tw/pg$dir" && as_user cp -as "$dir/." "$tw/pg$dir/"; }
 	done
+	# Where the extension is installed already, links to its files must not be written through
+	as_user find "$tw/pg" -type l '(' -name 'transactional_writer[.-]*' -o -path '*/bitcode/transactional_writer/*' ')' -delete
 	dir=$("$PG_CONFIG" --bindir)
 	bin=$tw/pg$dir
 	as_user mkdir -p "$bin"
@@ -154,7 +156,7 @@ prepare() {
 	PG_CONFIG=$bin/pg_config
 
 	tar -cf - --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
-		Makefile transactional_writer.control src sql expected test doc README.md 2>/dev/null |
+		Makefile transactional_writer.control src sql expected test doc README.md CHANGELOG.md LICENSE META.json 2>/dev/null |
 		as_user tar -xf - --no-same-owner -C "$tw/src" || true
 	as_user make -s -C "$tw/src" -j "$(nproc)" COPT=-Werror PG_CONFIG="$PG_CONFIG" all lint install \
 		>"$tw/build.log" 2>&1 || { cat "$tw/build.log" >&2; die 'the build failed'; }

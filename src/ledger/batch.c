@@ -308,15 +308,14 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 	outcome->started_at = DatumGetTimestampTz(batch->values[TW_BATCH_STARTED_AT]);
 
 	/*
-	 * Values that were toasted are fetched under a snapshot; a catalog snapshot
-	 * does not settle what the transaction sees later.  It is taken first, so
-	 * that VACUUM leaves them alone.
+	 * Values that were toasted are fetched under a snapshot, which is taken
+	 * first, so that VACUUM leaves them alone.
 	 */
-	snapshot = RegisterSnapshot(GetCatalogSnapshot(InvalidOid));
+	snapshot = tw_table_toast_snapshot();
 	if (!tw_batch_find_outcome(batch, &row))
 	{
 		/* never finished by its caller, or forgotten a moment ago */
-		UnregisterSnapshot(snapshot);
+		tw_table_toast_done(snapshot);
 		tw_batch_keys(claim->job, claim->batch_id, keys);
 		return tw_table_find(TW_INDEX_BATCH, SnapshotSelf, 2, keys, ForwardScanDirection, &row) &&
 			FullTransactionIdEquals(DatumGetFullTransactionId(row.values[TW_BATCH_XID]),
@@ -332,7 +331,7 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 		outcome->result = DatumGetJsonbP(row.values[TW_RESULT_RESULT]);
 	if (!row.nulls[TW_RESULT_OPERATIONS])
 		outcome->operations = DatumGetJsonbP(row.values[TW_RESULT_OPERATIONS]);
-	UnregisterSnapshot(snapshot);
+	tw_table_toast_done(snapshot);
 	return true;
 }
 

@@ -5,6 +5,8 @@
  *
  * The failed transaction is gone by then, and often the job's row with it, so a
  * failure stands for itself: it keeps the role that had it, and has no key.
+ * Names that are too long for a job or a batch are the error that is recorded,
+ * and are themselves left out.
  */
 #include "tw.h"
 
@@ -18,6 +20,11 @@ tw_failure_record(const char *job, const char *batch_id, int attempt,
 {
 	Datum		values[TW_FAILURE_NATTS] = {0};
 	bool		nulls[TW_FAILURE_NATTS] = {false};
+
+	if (job != NULL && strlen(job) > TW_JOB_MAX_BYTES)
+		job = NULL;
+	if (batch_id != NULL && strlen(batch_id) > TW_BATCH_ID_MAX_BYTES)
+		batch_id = NULL;
 
 	nulls[TW_FAILURE_JOB] = job == NULL;
 	if (job != NULL)

@@ -13,6 +13,7 @@
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "funcapi.h"
+#include "parser/scansup.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/numeric.h"
@@ -173,7 +174,8 @@ tw_history_outcome_datum(const TwOutcome *outcome)
 /*
  * SHA-256 over the block's text, a zero byte, and the parameters as jsonb writes
  * them.  A text holds no zero byte, so no block and parameters can be mistaken
- * for others.
+ * for others.  White space around the block does not count: shells and psql's
+ * backquotes drop a file's last newline, other clients keep it.
  */
 char *
 tw_history_fingerprint(const char *block, Jsonb *params)
@@ -183,10 +185,18 @@ tw_history_fingerprint(const char *block, Jsonb *params)
 		JsonbToCString(NULL, &params->root, VARSIZE(params));
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
 	char	   *hex = palloc(PG_SHA256_DIGEST_LENGTH * 2 + 1);
+	size_t		length;
+
+	while (scanner_isspace(*block))
+		block++;
+	length = strlen(block);
+	while (length > 0 && scanner_isspace(block[length - 1]))
+		length--;
 
 	if (ctx == NULL ||
 		pg_cryptohash_init(ctx) < 0 ||
-		pg_cryptohash_update(ctx, (const uint8 *) block, strlen(block) + 1) < 0 ||
+		pg_cryptohash_update(ctx, (const uint8 *) block, length) < 0 ||
+		pg_cryptohash_update(ctx, (const uint8 *) "", 1) < 0 ||
 		pg_cryptohash_update(ctx, (const uint8 *) json, strlen(json)) < 0 ||
 		pg_cryptohash_final(ctx, digest, sizeof(digest)) < 0)
 	{

@@ -14,8 +14,10 @@
  * Locks: the epoch is checked under a share lock and moved under an exclusive
  * one on an object of our own, the job's name hashed in class tw.job.  It is not
  * a row lock because it must be possible to give it back at PREPARE TRANSACTION:
- * a prepared transaction would hold a row lock until somebody resolves it.  Two
- * names with the same hash only wait for each other.
+ * a prepared transaction would hold a row lock until somebody resolves it.  Until
+ * it is prepared the session holds the lock, so that after tw.init_producer has
+ * returned no older writer's PREPARE can succeed any more.  Two names with the
+ * same hash only wait for each other.
  */
 #include "tw.h"
 
@@ -34,6 +36,10 @@
 /* Looks at a row that seems to be gone, before we believe that somebody has deleted it */
 #define MAX_LOOKS 100
 
+/* Where a job was found last; "" when none was */
+static char last_job[TW_JOB_MAX_BYTES + 1] = "";
+static ItemPointerData last_tid;
+
 /* What a wait is for, for the error context */
 typedef struct WaitTarget
 {
@@ -42,6 +48,7 @@ typedef struct WaitTarget
 } WaitTarget;
 
 static void job_from_row(const TwRow *row, TwJob *job);
+static bool find_where_it_was(const char *job, TwRow *row);
 static bool exists_in_some_version(Datum key);
 static bool create(const char *job, const Interval *retention);
 static void check_member(const char *job, const TwJob *row);
@@ -82,6 +89,22 @@ job_from_row(const TwRow *row, TwJob *job)
 		job->pruned_version = DatumGetInt64(row->values[TW_JOB_PRUNED_VERSION]);
 }
 
+/* A session mostly asks for the same job: its row is tried where it was last */
+static bool
+find_where_it_was(const char *job, TwRow *row)
+{
+	Datum		found;
+
+	if (strcmp(job, last_job) != 0 || job[0] == '\0' ||
+		!tw_table_fetch(TW_TABLE_JOB, &last_tid, SnapshotSelf, row))
+		return false;
+
+	/* the place may be another row's by now */
+	found = row->values[TW_JOB_JOB];
+	return VARSIZE_ANY_EXHDR(DatumGetPointer(found)) == strlen(job) &&
+		memcmp(VARDATA_ANY(DatumGetPointer(found)), job, strlen(job)) == 0;
+}
+
 /* Was a version of the job's row ever committed?  Jobs are not deleted. */
 static bool
 exists_in_some_version(Datum key)
@@ -110,13 +133,21 @@ exists_in_some_version(Datum key)
 bool
 tw_job_find(const char *job, TwJob *result)
 {
-	Datum		key = CStringGetTextDatum(job);
+	Datum		key;
 	TwRow		row;
 
+	if (find_where_it_was(job, &row))
+	{
+		job_from_row(&row, result);
+		return true;
+	}
+	key = CStringGetTextDatum(job);
 	for (int tries = 0; tries < MAX_LOOKS; tries++)
 	{
 		if (tw_table_find(TW_INDEX_JOB, SnapshotSelf, 1, &key, ForwardScanDirection, &row))
 		{
+			strlcpy(last_job, job, sizeof(last_job));
+			last_tid = row.tuple->t_self;
 			job_from_row(&row, result);
 			return true;
 		}
@@ -276,6 +307,34 @@ tw_job_unlock_epoch(const char *job, LOCKMODE mode)
 
 	epoch_tag(&tag, job);
 	(void) LockRelease(&tag, mode, false);
+}
+
+void
+tw_job_hold_epoch(const char *job, LOCKTAG *tag)
+{
+	epoch_tag(tag, job);
+	(void) LockAcquire(tag, ShareLock, true, false);
+}
+
+/*
+ * What a transaction has done to the job itself stays locked while it is
+ * prepared: nobody could create the job, or get an epoch, to resolve it.
+ */
+void
+tw_job_check_preparable(const char *job)
+{
+	LOCKTAG		tag;
+	TwJob		row;
+
+	epoch_tag(&tag, job);
+	if (tw_job_find(job, &row) && !tw_lock_held(&tag, ExclusiveLock) &&
+		!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.row.tuple->t_data)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot prepare a transaction that has created or changed job \"%s\"", job),
+			 errdetail("The job would be locked until the prepared transaction is resolved."),
+			 errhint("Call tw.create_job or tw.init_producer in a transaction of its own, before the batch.")));
 }
 
 void

@@ -126,16 +126,60 @@ bind_parameters(PsmExec *ex, Jsonb *params)
 	context.arg = &place;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-	psm_hosts_bind(ex, params);
+	psm_hosts_bind(ex, params, false);
 	error_context_stack = context.previous;
 }
 
 /*
- * Compiles (or finds) a block and runs it; sets result, rows and operations of
- * outcome, in the caller's memory.
+ * Checks all deferred constraints now, so that no success is reported that the
+ * commit would take back.  The check is made in a subtransaction, which is rolled
+ * back so that the caller's transaction goes on as deferred as it was, unless
+ * they are to stay immediate.
+ */
+static void
+check_constraints(PsmExec *ex, bool make_immediate)
+{
+	ConstraintsSetStmt *stmt = makeNode(ConstraintsSetStmt);
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	stmt->constraints = NIL;
+	stmt->deferred = false;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(oldcontext);
+	PG_TRY();
+	{
+		AfterTriggerSetState(stmt);
+		if (make_immediate)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(oldcontext);
+	CurrentResourceOwner = oldowner;
+	if (error != NULL)
+	{
+		psm_error_blame_writer(ex, error);
+		ReThrowError(error);
+	}
+}
+
+/*
+ * Compiles (or finds) a block, runs it and checks deferred constraints; sets
+ * result, rows and operations of outcome, in the caller's memory.
  */
 void
-psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
+psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints constraints,
+			  TwOutcome *outcome)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext mcxt;
@@ -151,7 +195,10 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	ex->do_return = return_json;
 	bind_parameters(ex, params);
 
+	psm_timeout_begin(mcxt);
 	psm_exec_run(ex);
+	if (constraints != PSM_LEAVE_DEFERRED)
+		check_constraints(ex, constraints == PSM_MAKE_IMMEDIATE);
 
 	MemoryContextSwitchTo(caller);
 	outcome->operations = copy_jsonb(psm_exec_operations(ex, &outcome->rows));
@@ -159,33 +206,6 @@ psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome)
 	outcome->result = copy_jsonb(ex->result);
 	MemoryContextDelete(mcxt);
 	SPI_finish();
-}
-
-/*
- * Checks all deferred constraints now, so that no success is reported that the
- * commit would take back.  With keep, the transaction ends after this and they
- * stay immediate; otherwise the check is made in a subtransaction that is
- * rolled back, so that the caller's transaction goes on as deferred as it was.
- */
-void
-psm_constraints_check(bool keep)
-{
-	ConstraintsSetStmt *stmt = makeNode(ConstraintsSetStmt);
-	MemoryContext oldcontext = CurrentMemoryContext;
-	ResourceOwner oldowner = CurrentResourceOwner;
-
-	stmt->constraints = NIL;
-	stmt->deferred = false;
-	if (keep)
-	{
-		AfterTriggerSetState(stmt);
-		return;
-	}
-	BeginInternalSubTransaction(NULL);
-	AfterTriggerSetState(stmt);
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(oldcontext);
-	CurrentResourceOwner = oldowner;
 }
 
 /* ---------- tw.atomic ---------- */
@@ -198,8 +218,7 @@ run_atomic(const char *source, int length, Jsonb *params, const TwClaim *claim, 
 		return false;
 	if (claim->job == NULL)
 		outcome->started_at = GetCurrentTimestamp();
-	psm_block_run(source, length, params, outcome);
-	psm_constraints_check(false);
+	psm_block_run(source, length, params, PSM_CHECK_DEFERRED, outcome);
 	outcome->attempts = 1;
 	outcome->status = TW_APPLIED;
 	if (claim->job != NULL)
@@ -244,6 +263,23 @@ run_dry(const char *source, int length, Jsonb *params, const TwClaim *claim, TwO
 	CurrentResourceOwner = oldowner;
 }
 
+/* Reads a block and its parameters, the first two arguments */
+char *
+psm_block_text(FunctionCallInfo fcinfo, Jsonb **params)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("block cannot be null")));
+	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
+	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("params must be a JSON object"),
+				 errhint("Write them as {\"name\": value, ...}.")));
+	return text_to_cstring(PG_GETARG_TEXT_PP(0));
+}
+
 /*
  * Reads the arguments that tw.atomic and tw.run share: block, params, job,
  * batch_id, epoch, version, in this order.
@@ -251,21 +287,10 @@ run_dry(const char *source, int length, Jsonb *params, const TwClaim *claim, TwO
 char *
 psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params, TwClaim *claim)
 {
-	text	   *block;
+	char	   *source = psm_block_text(fcinfo, params);
 
+	*length = strlen(source);
 	memset(claim, 0, sizeof(TwClaim));
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("block cannot be null")));
-	block = PG_GETARG_TEXT_PP(0);
-	*length = VARSIZE_ANY_EXHDR(block);
-	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
-	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("params must be a JSON object"),
-				 errhint("Write them as {\"name\": value, ...}.")));
 	if (PG_ARGISNULL(2) != PG_ARGISNULL(3))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -284,7 +309,7 @@ psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params, TwClai
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s needs job and batch_id", claim->has_epoch ? "epoch" : "version")));
-	return text_to_cstring(block);
+	return source;
 }
 
 /*

@@ -2,8 +2,9 @@
  * cache.c
  *		Compiled blocks, kept for the session.
  *
- * A block is found by its text and the search path, and by which of its
- * parameters are objects or arrays, since that is part of how it was compiled.
+ * A block is found by its text, the search path and the two settings that say
+ * what a string is, and by which of its parameters are objects or arrays, since
+ * that is part of how it was compiled.
  * Plans are kept with it.  The least recently used goes when there are more
  * than transactional_writer.block_cache; one that is being executed is only
  * marked stale and goes when its last execution ends.
@@ -12,6 +13,7 @@
 
 #include "catalog/namespace.h"
 #include "common/hashfn.h"
+#include "parser/parser.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -81,8 +83,24 @@ cache_drop(PsmScript *script)
 		psm_script_free(script);
 }
 
+/*
+ * A new script, in the current memory context; nobody else knows of it.
+ * Errors: whatever is wrong with it, with its place in source; call it under a
+ * context callback that knows what to do with that.
+ */
+PsmScript *
+psm_compile(const char *source, Jsonb *params)
+{
+	PsmScript  *script = psm_parse(source, CurrentMemoryContext, NULL, NULL, 0);
+
+	psm_hosts_describe(script, params);
+	psm_types_resolve(script);
+	psm_check(script);
+	return script;
+}
+
 static PsmScript *
-compile(const char *source, Jsonb *params)
+compile_reported(const char *source, Jsonb *params)
 {
 	PsmSource	place = {source, NULL};
 	ErrorContextCallback context;
@@ -92,27 +110,29 @@ compile(const char *source, Jsonb *params)
 	context.arg = &place;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-
-	script = psm_parse(source, CurrentMemoryContext, NULL, NULL, 0);
-	psm_hosts_describe(script, params);
-	psm_types_resolve(script);
-	psm_check(script);
-
+	script = psm_compile(source, params);
 	error_context_stack = context.previous;
 	return script;
+}
+
+/* What the scanner makes of quotes, see scan.c */
+static int
+scanner_settings(void)
+{
+	return backslash_quote * 2 + standard_conforming_strings;
 }
 
 static uint64
 cache_key(const char *source, int length)
 {
-	return hash_bytes_extended((const unsigned char *) source, length, 0) ^
+	return hash_bytes_extended((const unsigned char *) source, length, scanner_settings()) ^
 		hash_bytes_extended((const unsigned char *) namespace_search_path,
 							strlen(namespace_search_path), 1);
 }
 
 /* A compiled script that is still good, or NULL */
 static PsmScript *
-cache_find(uint64 key, const char *source, Jsonb *params)
+cache_find(uint64 key, const char *source, List *search_path, Jsonb *params)
 {
 	CacheEntry *entry = hash_search(cache, &key, HASH_FIND, NULL);
 	dlist_iter	iter;
@@ -124,7 +144,8 @@ cache_find(uint64 key, const char *source, Jsonb *params)
 		PsmScript  *script = dlist_container(PsmScript, chain, iter.cur);
 
 		if (strcmp(script->source, source) == 0 &&
-			strcmp(script->search_path, namespace_search_path) == 0 &&
+			equal(script->search_path, search_path) &&
+			script->scanner_settings == scanner_settings() &&
 			psm_hosts_match(script, params))
 		{
 			if (psm_types_current(script))
@@ -160,7 +181,9 @@ PsmScript *
 psm_cache_get(const char *source, int length, Jsonb *params)
 {
 	uint64		key = cache_key(source, length);
+	List	   *search_path = fetch_search_path(true);
 	PsmScript  *script;
+	MemoryContext oldcontext;
 
 	if (cache == NULL)
 	{
@@ -170,15 +193,20 @@ psm_cache_get(const char *source, int length, Jsonb *params)
 		ctl.entrysize = sizeof(CacheEntry);
 		cache = hash_create("psm blocks", 64, &ctl, HASH_ELEM | HASH_BLOBS);
 	}
-	script = cache_find(key, source, params);
+	script = cache_find(key, source, search_path, params);
 	if (script != NULL)
 	{
+		list_free(search_path);
 		dlist_move_head(&recent, &script->recent);
 		return script;
 	}
 
-	script = compile(source, params);
-	script->search_path = MemoryContextStrdup(script->mcxt, namespace_search_path);
+	script = compile_reported(source, params);
+	oldcontext = MemoryContextSwitchTo(script->mcxt);
+	script->search_path = list_copy(search_path);
+	MemoryContextSwitchTo(oldcontext);
+	list_free(search_path);
+	script->scanner_settings = scanner_settings();
 	script->cache_key = key;
 	MemoryContextSetParent(script->mcxt, CacheMemoryContext);
 	if (tw_block_cache > 0)

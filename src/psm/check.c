@@ -12,6 +12,8 @@
  */
 #include "psm/parse.h"
 
+#include <ctype.h>
+
 #include "commands/defrem.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -68,6 +70,33 @@ begins_line(const PieceError *piece, int offset)
 	return at > start && at[-1] == '\n';
 }
 
+/* A parameter where none can stand, which is $1 in the piece, or one in quotes, as psql has them */
+static bool
+explain_parameter(const PieceError *piece, int offset)
+{
+	const char *written = piece->source + piece->offset + offset;
+	int			length = 1;
+
+	if (written[0] != ':')
+		return false;
+	if (written[1] == '\'')
+	{
+		errhint("Write a parameter as :name, without quotes.");
+		return true;
+	}
+	if (offset >= piece->length || piece->text[piece->prefix + offset] != '$')
+		return false;
+	if (written[1] == '"')
+		length = strcspn(written + 2, "\"") + 3;
+	else
+		while (isalnum((unsigned char) written[length]) || written[length] == '_' ||
+			   IS_HIGHBIT_SET(written[length]))
+			length++;
+	errmsg("syntax error at or near \"%.*s\"", length, written);
+	errhint("A parameter is a value: it cannot be a name, and a type stands behind it, as in :day::date.");
+	return true;
+}
+
 static void
 translate_position(void *arg)
 {
@@ -83,6 +112,8 @@ translate_position(void *arg)
 	psm_errposition(piece->source, piece->offset + offset);
 
 	if (geterrcode() != ERRCODE_SYNTAX_ERROR)
+		return;
+	if (explain_parameter(piece, offset))
 		return;
 	if (offset == piece->length)
 		errdetail("The SQL ends here, incomplete.");
@@ -175,6 +206,13 @@ literal_text(const PsmExpr *expr)
 		memcpy(text + expr->hosts[i].offset, "''", 2);
 	}
 	return text;
+}
+
+Node *
+psm_raw_parse(const PsmExpr *expr)
+{
+	return parse_text(expr, expr->spliced ? literal_text(expr) : expr->text, expr->prefix,
+					  expr->mode);
 }
 
 /* ---------- what cannot run in a block ---------- */
@@ -465,6 +503,7 @@ takes_parameters(Node *stmt)
 static void
 check_expression(PsmExpr *expr)
 {
+	Node	   *stmt;
 	SelectStmt *select;
 	ResTarget  *target;
 
@@ -477,7 +516,10 @@ check_expression(PsmExpr *expr)
 		(void) parse_text(expr, inner, 0, expr->mode);
 	}
 
-	select = castNode(SelectStmt, parse_text(expr, expr->text, expr->prefix, expr->mode));
+	stmt = parse_text(expr, expr->text, expr->prefix, expr->mode);
+	if (IsA(stmt, PLAssignStmt))
+		stmt = (Node *) ((PLAssignStmt *) stmt)->val;
+	select = castNode(SelectStmt, stmt);
 	target = select->targetList ? linitial_node(ResTarget, select->targetList) : NULL;
 	if (list_length(select->targetList) != 1 || target->name != NULL || target->indirection != NIL ||
 		select->distinctClause != NIL || select->fromClause != NIL ||
@@ -488,6 +530,8 @@ check_expression(PsmExpr *expr)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("an expression that gives one value was expected"),
+				 target != NULL && target->name != NULL ?
+				 errhint("An expression has no name of its own: leave out \"%s\".", target->name) :
 				 errhint("A query in an expression stands in parentheses."),
 				 psm_errposition(expr->script->source, expr->pos.offset)));
 }
@@ -534,6 +578,7 @@ check_statement(PsmExpr *expr, PsmSqlStmt *sql)
 	{
 		sql->command = GetCommandTagName(CreateCommandTag(stmt));
 		sql->utility = is_utility(stmt);
+		sql->call = IsA(stmt, CallStmt);
 	}
 }
 

@@ -10,15 +10,17 @@
  */
 #include "psm/psm.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 static int	last_error_line = 0;
 
-/* Line in the script of the last error that passed an execution; 0: none did */
+/* Line in the script of the last error that passed its compilation or execution; 0: none did */
 int
 psm_error_line(void)
 {
@@ -66,8 +68,8 @@ psm_stmt_name(const PsmStmt *stmt)
 /* ---------- where an error comes from ---------- */
 
 /* Byte offset of the character at position pos (from 1) of text */
-static int
-char_offset(const char *text, int pos)
+int
+psm_char_offset(const char *text, int pos)
 {
 	const char *p = text;
 
@@ -98,43 +100,96 @@ psm_compile_error_callback(void *arg)
 
 	if (pos > 0)
 	{
-		report_place(source->function, psm_pos(source->text, char_offset(source->text, pos)),
-					 "compilation");
+		PsmPos		place = psm_pos(source->text, psm_char_offset(source->text, pos));
+
+		report_place(source->function, place, "compilation");
+		last_error_line = place.line;
 		function_parse_error_transpose(source->text);
 	}
 	else if (source->function != NULL)
 		errcontext("compilation of psm function %s", source->function);
 }
 
-/* Offset in the script of the error in the piece of SQL at hand, or -1 */
-static int
-error_offset(PsmExec *ex)
+/* A name that could be a variable's; not a column to be written, nor a table in FROM */
+static bool
+is_unknown_name(const ErrorData *error)
+{
+	static const char *const messages[] = {
+		"column \"%s\" does not exist",
+		"column %s.%s does not exist",
+		"missing FROM-clause entry for table \"%s\"",
+		PSM_NO_SUCH_FIELD
+	};
+
+	if (error->message_id == NULL)
+		return false;
+	for (int i = 0; i < lengthof(messages); i++)
+		if (strcmp(error->message_id, messages[i]) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Is query what was planned or run for a piece of SQL?  Takes what we put before
+ * an expression off *pos.
+ */
+static bool
+is_text_of(const char *query, const char *text, const PsmExpr *expr, int *pos)
+{
+	const PsmPlan *plan = expr->plan;
+
+	if (plan != NULL && plan->plan != NULL && strcmp(query, plan->source->query_string) == 0)
+	{
+		*pos -= psm_lead_length(expr);
+		return true;
+	}
+	if (psm_lead_length(expr) > 0 && strncmp(query, PSM_LEAD, PSM_LEAD_LENGTH) == 0)
+	{
+		query += PSM_LEAD_LENGTH;
+		*pos -= PSM_LEAD_LENGTH;
+	}
+	return strcmp(query, text) == 0;
+}
+
+/*
+ * Offset in the script of the error in the piece of SQL at hand, or -1.  For
+ * error context callbacks.  An unknown name gets a hint if it has none.
+ */
+int
+psm_error_offset(PsmExec *ex)
 {
 	PsmExpr    *expr = ex->expr;
 	const char *text;
 	int			pos = getinternalerrposition();
 	int			offset;
 	bool		ours;
+	bool		in_script;
+	bool		unknown;
 	MemoryContext oldcontext;
+	MemoryContext copy;			/* FreeErrorData() does not free all of it */
 	ErrorData  *error;
 
-	if (expr == NULL || pos <= 0)
+	if (pos <= 0)
 		return -1;
 
 	/* a query further in may have failed: only its text tells */
-	text = ex->run_text ? ex->run_text : expr->text;
-	oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
+	copy = AllocSetContextCreate(ex->mcxt, "psm error position", ALLOCSET_SMALL_SIZES);
+	oldcontext = MemoryContextSwitchTo(copy);
 	error = CopyErrorData();
-	ours = error->internalquery != NULL &&
-		(strcmp(error->internalquery, text) == 0 ||
-		 (expr->plan != NULL && expr->plan->plan != NULL &&
-		  strcmp(error->internalquery, expr->plan->source->query_string) == 0));
-	FreeErrorData(error);
+	ours = text != NULL && error->internalquery != NULL &&
+		is_text_of(error->internalquery, text, expr, &pos);
+	in_script = error->internalquery != NULL &&
+		strcmp(error->internalquery, ex->script->source) == 0;
+	unknown = error->hint == NULL && is_unknown_name(error);
 	MemoryContextSwitchTo(oldcontext);
+	MemoryContextDelete(copy);
+	if (in_script)
+		return psm_char_offset(ex->script->source, pos);
 	if (!ours)
 		return -1;
 
-	offset = char_offset(text, pos);
+	offset = psm_char_offset(text, pos);
 	if (ex->run_text)
 	{
 		for (int i = expr->nhosts - 1; i >= 0; i--)
@@ -143,7 +198,31 @@ error_offset(PsmExec *ex)
 				offset -= Min(ex->splices[i].grown, offset - ex->splices[i].at);
 		}
 	}
-	return Max(offset - expr->prefix, 0) + expr->pos.offset;
+	offset = Max(offset - expr->prefix, 0) + expr->pos.offset;
+	if (unknown)
+	{
+		const char *hint = psm_guess_column(ex, expr, offset);
+
+		if (hint != NULL)
+			errhint("%s", hint);
+	}
+	return offset;
+}
+
+/* ereport's part for an error of ours while a script runs, at a byte offset of it */
+int
+psm_run_errposition(PsmExec *ex, int offset)
+{
+	internalerrquery(ex->script->source);
+	internalerrposition(pg_mbstrlen_with_len(ex->script->source, offset) + 1);
+	return 0;
+}
+
+/* Where an execution is: at a statement, or at a declaration of a block that begins */
+PsmPos
+psm_exec_pos(const PsmExec *ex)
+{
+	return ex->declaring ? ex->declaring->pos : ex->stmt->pos;
 }
 
 /* Error context of an execution; arg is the PsmExec */
@@ -154,10 +233,11 @@ psm_exec_error_callback(void *arg)
 	PsmPos		pos;
 	int			offset;
 
+	psm_timeout_error();
 	if (ex->stmt == NULL)
 		return;
-	pos = ex->stmt->pos;
-	offset = error_offset(ex);
+	pos = psm_exec_pos(ex);
+	offset = psm_error_offset(ex);
 	if (offset >= 0)
 	{
 		const char *source = ex->script->source;
@@ -167,8 +247,42 @@ psm_exec_error_callback(void *arg)
 		internalerrquery(source);
 		function_parse_error_transpose(source);
 	}
-	report_place(ex->script->function, pos, psm_stmt_name(ex->stmt));
+	report_place(ex->script->function, pos,
+				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
 	last_error_line = pos.line;
+}
+
+/*
+ * Adds to the error of a deferred constraint which statement wrote its table
+ * last, as near as can be known.
+ */
+void
+psm_error_blame_writer(PsmExec *ex, ErrorData *error)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	PsmStmt    *stmt = NULL;
+	StringInfoData context;
+
+	initStringInfo(&context);
+	if (error->context != NULL)
+		appendStringInfo(&context, "%s\n", error->context);
+	if (error->schema_name != NULL && error->table_name != NULL)
+	{
+		Oid			schema = get_namespace_oid(error->schema_name, true);
+
+		if (OidIsValid(schema))
+			stmt = psm_exec_last_writer(ex, get_relname_relid(error->table_name, schema));
+	}
+	appendStringInfoString(&context, "deferred constraint, checked at the end of the block");
+	if (stmt != NULL)
+	{
+		appendStringInfo(&context, "; \"%s\" was last written by\n"
+						 "atomic block line %d, column %d, at %s",
+						 error->table_name, stmt->pos.line, stmt->pos.column, psm_stmt_name(stmt));
+		last_error_line = stmt->pos.line;
+	}
+	error->context = context.data;
+	MemoryContextSwitchTo(oldcontext);
 }
 
 /* ---------- SIGNAL ---------- */
@@ -240,6 +354,7 @@ copy_condition(const ErrorData *from)
 	ErrorData  *error = palloc(sizeof(ErrorData));
 
 	*error = *from;
+	error->assoc_context = NULL;
 #define COPY(field) if (error->field) error->field = pstrdup(error->field)
 	COPY(message);
 	COPY(detail);

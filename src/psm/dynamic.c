@@ -44,18 +44,47 @@ number_markers(const char *text, int nargs)
 	return out.data;
 }
 
-/* Refuses what is not one statement that may run here */
+/* Positions are in the text, which is not what the client sent */
 static void
-check_text(const char *text)
+text_error_callback(void *arg)
 {
-	List	   *parsed = raw_parser(text, RAW_PARSE_DEFAULT);
+	char	  **text = arg;
+	int			position = geterrposition();
 
+	if (position <= 0)
+		return;
+	errposition(0);
+	internalerrposition(position);
+	internalerrquery(*text);
+}
+
+/*
+ * Makes *text, with nusing values to come, what PostgreSQL will run, and returns
+ * its raw parse tree.  Errors: 42601 unless it is one statement, and those of
+ * statements that may not run here.
+ */
+Node *
+psm_dynamic_parse(char **text, int nusing)
+{
+	ErrorContextCallback context;
+	List	   *parsed;
+	Node	   *stmt;
+
+	context.callback = text_error_callback;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	*text = number_markers(*text, nusing);
+	parsed = raw_parser(*text, RAW_PARSE_DEFAULT);
 	if (list_length(parsed) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("EXECUTE IMMEDIATE takes one statement, but the text has %d",
 						list_length(parsed))));
-	psm_check_runnable(linitial_node(RawStmt, parsed)->stmt, NULL, 0);
+	stmt = linitial_node(RawStmt, parsed)->stmt;
+	psm_check_runnable(stmt, NULL, 0);
+	error_context_stack = context.previous;
+	return stmt;
 }
 
 static ParamListInfo
@@ -97,8 +126,7 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 
 	/* all of it is needed for this statement only */
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-	text = number_markers(text, list_length(stmt->using));
-	check_text(text);
+	(void) psm_dynamic_parse(&text, list_length(stmt->using));
 	options.params = using_values(ex, stmt->using);
 	MemoryContextSwitchTo(oldcontext);
 	options.read_only = ex->read_only;

@@ -202,15 +202,24 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 	uint64		n;
 	SPITupleTable *tuples;
 
+	if (stmt->call)
+	{
+		/* what cannot take an output is refused before the procedure runs */
+		psm_prepare(ex, stmt->sql, CURSOR_OPT_PARALLEL_OK);
+		psm_call_check(ex, stmt->sql);
+	}
+
 	/* one row more than INTO wants, so that too many are noticed */
 	rc = psm_execute(ex, stmt->sql, stmt->into != NIL,
 					 stmt->into != NIL && !stmt->utility && strcmp(stmt->command, "SELECT") == 0
 					 ? 2 : 0);
-	n = SPI_processed;
+	n = stmt->call ? 0 : SPI_processed;
 	tuples = SPI_tuptable;
 
 	if (stmt->into != NIL)
 		psm_assign_into(ex, stmt->into, tuples, n);
+	else if (stmt->call)
+		psm_call_outputs(ex, stmt->sql, tuples);
 	count->executions++;
 	count->rows += n;
 	count->writes |= psm_writes_rows(rc) || (stmt->utility && strcmp(stmt->command, "COPY") == 0);
@@ -256,14 +265,7 @@ set_case_operand(PsmExec *ex, PsmCase *stmt)
 	int32		typmod;
 	Datum		value = psm_eval(ex, stmt->operand, &isnull, &type, &typmod);
 
-	if (var->type != type)
-	{
-		psm_shape_change(ex, OidIsValid(var->type));
-		var->type = type;
-		var->typmod = -1;
-		var->collation = get_typcollation(type);
-		get_typlenbyval(type, &var->typlen, &var->typbyval);
-	}
+	psm_operand_describe(ex, var, type);
 	psm_assign(ex, &target, value, isnull, type, typmod);
 	psm_eval_cleanup(ex);
 }
@@ -356,6 +358,35 @@ fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
 		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
 }
 
+/* Remembers under which name a cursor is open */
+static void
+set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
+{
+	char	  **name = &ex->cursors[cursor->number];
+
+	if (*name != NULL)
+		pfree(*name);
+	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
+}
+
+/*
+ * Opens a portal for a query; of a cursor by its own name if that is free, so
+ * that SQL outside the block can find it.
+ */
+static Portal
+open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
+{
+	const char *name = NULL;
+	Portal		portal;
+
+	if (cursor != NULL && SPI_cursor_find(cursor->name) == NULL)
+		name = cursor->name;
+	portal = psm_open(ex, query, name);
+	if (cursor != NULL)
+		set_cursor_portal(ex, cursor, portal);
+	return portal;
+}
+
 static PsmResult
 for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 {
@@ -419,7 +450,7 @@ psm_loops_close(PsmExec *ex, PsmOpenLoop *outer)
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
-	Portal		portal = psm_open(ex, stmt->query, stmt->cursor_name);
+	Portal		portal = open_cursor(ex, stmt->query, stmt->cursor);
 	PsmOpenLoop *loop;
 	PsmResult	result;
 
@@ -438,13 +469,16 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 
 	/* the body must not close it; WHERE CURRENT OF needs it to stand on the row at hand */
 	PinPortal(portal);
-	result = for_rows(ex, stmt, portal, stmt->cursor_name ? 1 : FOR_FIRST_BATCH);
+	result = for_rows(ex, stmt, portal, stmt->cursor ? 1 : FOR_FIRST_BATCH);
 	psm_loops_close(ex, loop->outer);
+	if (stmt->cursor != NULL)
+		set_cursor_portal(ex, stmt->cursor, NULL);
 	return result;
 }
 
-static Portal
-cursor_portal(PsmExec *ex, PsmCursor *cursor)
+/* The portal of a cursor that must be open */
+Portal
+psm_cursor_portal(PsmExec *ex, PsmCursor *cursor)
 {
 	const char *name = ex->cursors[cursor->number];
 	Portal		portal = name ? SPI_cursor_find(name) : NULL;
@@ -456,33 +490,19 @@ cursor_portal(PsmExec *ex, PsmCursor *cursor)
 	return portal;
 }
 
-/* Remembers under which name a cursor is open */
-static void
-set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
-{
-	char	  **name = &ex->cursors[cursor->number];
-
-	if (*name != NULL)
-		pfree(*name);
-	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
-}
-
 static PsmResult
 exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 {
 	PsmCursor  *cursor = stmt->cursor;
 	const char *name = ex->cursors[cursor->number];
-	Portal		portal;
 
 	if (name != NULL && SPI_cursor_find(name) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_CURSOR_STATE),
 				 errmsg("cursor \"%s\" is already open", cursor->name)));
 
-	/* by its own name if that is free, so that WHERE CURRENT OF finds it */
-	portal = psm_open(ex, cursor->query, SPI_cursor_find(cursor->name) ? NULL : cursor->name);
+	(void) open_cursor(ex, cursor->query, cursor);
 	ex->savepoint.used = true;
-	set_cursor_portal(ex, cursor, portal);
 	psm_eval_cleanup(ex);
 	return PSM_NEXT;
 }
@@ -490,7 +510,7 @@ exec_open(PsmExec *ex, PsmCursorStmt *stmt)
 static PsmResult
 exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 {
-	Portal		portal = cursor_portal(ex, stmt->cursor);
+	Portal		portal = psm_cursor_portal(ex, stmt->cursor);
 	SPITupleTable *tuples;
 	uint64		n;
 
@@ -509,7 +529,7 @@ exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 static PsmResult
 exec_close(PsmExec *ex, PsmCursorStmt *stmt)
 {
-	SPI_cursor_close(cursor_portal(ex, stmt->cursor));
+	SPI_cursor_close(psm_cursor_portal(ex, stmt->cursor));
 	set_cursor_portal(ex, stmt->cursor, NULL);
 	return PSM_NEXT;
 }
@@ -543,6 +563,7 @@ enter_scope(PsmExec *ex, PsmCompound *block)
 	{
 		PsmVar	   *var = lfirst(lc);
 
+		ex->declaring = var;
 		if (var->init == NULL)
 			psm_set_null(ex, var);
 		else
@@ -557,6 +578,7 @@ enter_scope(PsmExec *ex, PsmCompound *block)
 		}
 		psm_eval_cleanup(ex);
 	}
+	ex->declaring = NULL;
 }
 
 /* The body of a block, with its handlers active */
@@ -727,6 +749,8 @@ psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
 	CHECK_FOR_INTERRUPTS();
 	ex->stmt = stmt;
+	if (unlikely(psm_timed_out))
+		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
 		return psm_exec_protected(ex, stmt);
 	return psm_exec_plain(ex, stmt);
@@ -791,8 +815,36 @@ psm_exec_create(PsmScript *script)
 }
 
 /*
- * Runs the script to its end.
+ * Runs the script to its end.  An error may come between two statements, when
+ * the savepoint for the next one is open: it must not outlive the execution.
  */
+static void
+run_protected(PsmExec *ex)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+
+	PG_TRY();
+	{
+		psm_exec_stmt(ex, &ex->script->body->stmt);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		if (GetCurrentTransactionNestLevel() <= level)
+			PG_RE_THROW();
+		error = psm_error_take(ex, true);
+		while (GetCurrentTransactionNestLevel() > level)
+			RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcontext);
+		CurrentResourceOwner = oldowner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+}
+
 void
 psm_exec_run(PsmExec *ex)
 {
@@ -803,7 +855,11 @@ psm_exec_run(PsmExec *ex)
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 
-	psm_exec_stmt(ex, &ex->script->body->stmt);
+	if (ex->script->has_handlers)
+		run_protected(ex);
+	else
+		psm_exec_stmt(ex, &ex->script->body->stmt);
+	psm_timeout_check();
 
 	error_context_stack = context.previous;
 	psm_error_line_clear();
@@ -859,6 +915,30 @@ operations_json(PsmScript *script, const TwOperation *ops, int n)
 	return json;
 }
 
+/* The table that a statement wrote or was about, or InvalidOid */
+static Oid
+counted_relation(const PsmStmt *stmt, const PsmCount *count)
+{
+	if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
+		return psm_expr_relation(((const PsmSqlStmt *) stmt)->sql);
+	return count->relation;
+}
+
+/* The last statement of the script that wrote rows of a table, or NULL */
+PsmStmt *
+psm_exec_last_writer(PsmExec *ex, Oid relation)
+{
+	for (int i = ex->script->nstmts - 1; i >= 0 && OidIsValid(relation); i--)
+	{
+		PsmStmt    *stmt = ex->script->stmts[i];
+		PsmCount   *count = &ex->counts[i];
+
+		if (count->writes && count->rows > 0 && counted_relation(stmt, count) == relation)
+			return stmt;
+	}
+	return NULL;
+}
+
 /*
  * What each SQL statement that ran did, for the ledger, valid until the script
  * runs again; *rows: how many rows were written.
@@ -882,9 +962,7 @@ psm_exec_operations(PsmExec *ex, int64 *rows)
 			continue;
 		ops[n].line = stmt->pos.line;
 		ops[n].command = count->command ? count->command : psm_stmt_name(stmt);
-		ops[n].relation = count->relation;
-		if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
-			ops[n].relation = psm_expr_relation(((PsmSqlStmt *) stmt)->sql);
+		ops[n].relation = counted_relation(stmt, count);
 		ops[n].rows = count->rows;
 		ops[n].executions = count->executions;
 		n++;

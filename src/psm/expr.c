@@ -124,7 +124,7 @@ make_simple(PsmPlan *plan)
 static void
 restore_text(PsmExpr *expr, CachedPlanSource *source)
 {
-	char	   *text = unconstify(char *, source->query_string);
+	char	   *text = unconstify(char *, source->query_string) + psm_lead_length(expr);
 	const char *written = expr->script->source + expr->pos.offset - expr->prefix;
 
 	for (int i = 0; i < expr->nhosts; i++)
@@ -140,6 +140,7 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	SPIPrepareOptions options = {0};
 	PsmExec    *parsing;
 	SPIPlanPtr	spi_plan;
+	char	   *text;
 
 	if (plan == NULL)
 		plan = expr->plan = MemoryContextAllocZero(ex->script->mcxt, sizeof(PsmPlan));
@@ -155,11 +156,12 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 
 	options.parserSetup = psm_parser_setup;
 	options.parserSetupArg = expr;
-	options.parseMode = expr->mode;
+	options.parseMode = psm_lead_length(expr) > 0 ? RAW_PARSE_DEFAULT : expr->mode;
 	options.cursorOptions = cursor_options;
 	ex->expr = expr;
 	parsing = psm_params_parsing(ex);
-	spi_plan = SPI_prepare_extended(expr->text, &options);
+	text = psm_lead_length(expr) > 0 ? psprintf(PSM_LEAD "%s", expr->text) : expr->text;
+	spi_plan = SPI_prepare_extended(text, &options);
 	if (spi_plan == NULL)
 		elog(ERROR, "SPI_prepare_extended failed: %s", SPI_result_code_string(SPI_result));
 	SPI_keepplan(spi_plan);
@@ -175,12 +177,19 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	psm_params_parsing(parsing);
 }
 
-/* The parameter list to run a plan with; NULL when it has no parameters */
+/*
+ * The parameter list to run a plan with.  Also when it has no parameters: DDL
+ * may have changed what its names mean, and it is analysed again only then.
+ */
 static ParamListInfo
 params_for(PsmExec *ex, PsmExpr *expr)
 {
+	CachedPlanSource *source = expr->plan->source;
+
 	if (expr->plan->nslots == 0)
-		return NULL;
+		source->cursor_options |= CURSOR_OPT_GENERIC_PLAN;	/* as without the list */
+	else
+		source->cursor_options &= ~CURSOR_OPT_GENERIC_PLAN;
 	ex->params->numParams = expr->plan->nslots;
 	ex->params->parserSetupArg = expr;
 	return ex->params;

@@ -181,12 +181,22 @@ psm_passing_context(PsmExec *ex)
 	return ex->passing;
 }
 
-/* Takes the error that was caught: to handle it (to be freed then), or to throw it again */
+/*
+ * Takes the error that was caught: to throw it again, or to handle it.  Then it
+ * has a context of its own, since FreeErrorData() does not free all of it.
+ */
 ErrorData *
 psm_error_take(PsmExec *ex, bool passing)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(passing ? psm_passing_context(ex) : ex->mcxt);
-	ErrorData  *error = CopyErrorData();
+	MemoryContext oldcontext;
+	ErrorData  *error;
+
+	if (passing)
+		oldcontext = MemoryContextSwitchTo(psm_passing_context(ex));
+	else
+		oldcontext = MemoryContextSwitchTo(AllocSetContextCreate(ex->mcxt, "psm condition",
+																 ALLOCSET_SMALL_SIZES));
+	error = CopyErrorData();
 
 	FlushErrorState();
 	MemoryContextSwitchTo(oldcontext);
@@ -196,17 +206,20 @@ psm_error_take(PsmExec *ex, bool passing)
 void
 psm_diagnostics_free(PsmDiagnostics *diagnostics)
 {
-	FreeErrorData(diagnostics->error);
+	if (diagnostics->error->assoc_context != NULL)
+		MemoryContextDelete(diagnostics->error->assoc_context);
+	else
+		FreeErrorData(diagnostics->error);
 	pfree(diagnostics);
 }
 
 static PsmDiagnostics *
-diagnostics_make(PsmExec *ex, ErrorData *error)
+diagnostics_make(PsmExec *ex, ErrorData *error, int line)
 {
 	PsmDiagnostics *diagnostics = MemoryContextAlloc(ex->mcxt, sizeof(PsmDiagnostics));
 
 	diagnostics->error = error;
-	diagnostics->line = ex->stmt->pos.line; /* the innermost statement that was running */
+	diagnostics->line = line;
 	diagnostics->outer = NULL;
 	return diagnostics;
 }
@@ -242,9 +255,9 @@ psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostic
 
 /* Hands a condition to the handler that was chosen for it */
 static PsmResult
-handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error)
+handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error, int line)
 {
-	PsmDiagnostics *diagnostics = diagnostics_make(ex, error);
+	PsmDiagnostics *diagnostics = diagnostics_make(ex, error, line);
 	PsmResult	result;
 
 	if (handler->kind == PSM_UNDO)
@@ -269,6 +282,7 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	PsmFrame   *frames = ex->frames;
 	PsmDiagnostics *diagnostics = ex->diagnostics;
 	PsmOpenLoop *loops = ex->loops;
+	int			line;
 	PsmSavepoint savepoint;
 	MemoryContext oldcontext = CurrentMemoryContext;
 	ErrorData  *volatile error = NULL;
@@ -303,6 +317,8 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	ex->savepoint = savepoint;
 	psm_savepoint_rollback(ex, &ex->savepoint);
 	psm_loops_close(ex, loops);
+	line = psm_exec_pos(ex).line;	/* of the innermost statement that was running */
+	ex->declaring = NULL;
 	while (ex->diagnostics != diagnostics)	/* of handlers that failed */
 	{
 		PsmDiagnostics *inner = ex->diagnostics;
@@ -316,7 +332,7 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 
 	if (handler == NULL)
 		ReThrowError(error);
-	return handle(ex, frame, handler, error);
+	return handle(ex, frame, handler, error, line);
 }
 
 /* Is there a handler for a completion condition (class 01 or 02)? */
@@ -338,7 +354,7 @@ psm_completion(PsmExec *ex, ErrorData *condition)
 	PsmFrame   *frame;
 	PsmHandler *handler = handler_find(ex, condition->sqlerrcode, false, &frame);
 
-	return handle(ex, frame, handler, condition);
+	return handle(ex, frame, handler, condition, ex->stmt->pos.line);
 }
 
 /* A statement found, changed or fetched no row: 02000, which goes unnoticed without a handler */

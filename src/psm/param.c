@@ -114,7 +114,7 @@ host_ref_at(const PsmExpr *expr, int location)
 {
 	for (int i = 0; i < expr->nhosts; i++)
 	{
-		if (expr->hosts[i].offset == location)
+		if (expr->hosts[i].offset == location - psm_lead_length(expr))
 			return &expr->hosts[i];
 	}
 	return NULL;
@@ -173,9 +173,48 @@ row_column(ParseState *pstate, PsmExpr *expr, PsmVar *var, const char *name, int
 	if (field < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("row \"%s\" has no column \"%s\"", var->name, name),
+				 errmsg(PSM_NO_SUCH_FIELD, var->name, name),
 				 parser_errposition(pstate, location)));
 	return field_param(expr, var, field, location);
+}
+
+/* row.* and label.row.*: the columns of a row variable */
+static Node *
+row_star(PsmExpr *expr, ColumnRef *cref)
+{
+	const char *name = strVal(linitial(cref->fields));
+	PsmScope   *scope = NULL;
+	PsmVar	   *var;
+	int			field;
+	RowExpr    *row;
+
+	if (list_length(cref->fields) == 3)
+	{
+		scope = lookup_label(expr, name);
+		if (scope == NULL)
+			return NULL;
+		name = strVal(lsecond(cref->fields));
+	}
+	else if (list_length(cref->fields) != 2)
+		return NULL;
+	var = lookup_name(expr, scope, name, &field);
+	if (var == NULL || field >= 0 || var->kind != PSM_VAR_ROW || var->tupdesc == NULL)
+		return NULL;
+
+	row = makeNode(RowExpr);
+	row->row_typeid = RECORDOID;
+	row->row_format = COERCE_EXPLICIT_CALL;
+	row->location = cref->location;
+	for (int i = 0; i < var->tupdesc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
+
+		if (att->attisdropped)
+			continue;
+		row->args = lappend(row->args, field_param(expr, var, i, cref->location));
+		row->colnames = lappend(row->colnames, makeString(pstrdup(NameStr(att->attname))));
+	}
+	return (Node *) row;
 }
 
 /* Splits a.b.c; false when there is a star or anything but names in it */
@@ -220,6 +259,33 @@ pre_columnref(ParseState *pstate, ColumnRef *cref)
 	return NULL;
 }
 
+/*
+ * PostgreSQL asks for the name behind WHERE CURRENT OF like this, with no
+ * location.  A cursor of the block may be open under another name.
+ */
+static Node *
+cursor_param(PsmExpr *expr, const char *name)
+{
+	for (PsmScope *scope = expr->scope; scope != NULL; scope = scope->parent)
+	{
+		ListCell   *lc;
+
+		foreach(lc, scope->cursors)
+		{
+			PsmCursor  *cursor = lfirst(lc);
+
+			if (strcmp(cursor->name, name) == 0)
+			{
+				PsmSlot    *slot = slot_new(expr, PSM_SLOT_CURSOR, REFCURSOROID);
+
+				slot->cursor = cursor;
+				return slot_param(expr, slot, -1, InvalidOid, -1);
+			}
+		}
+	}
+	return NULL;
+}
+
 /* Everything else is a variable only when it is no column */
 static Node *
 post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
@@ -231,8 +297,12 @@ post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
 	PsmVar	   *var;
 	const PsmHostRef *ref;
 
+	if (column == NULL && IsA(llast(cref->fields), A_Star))
+		return row_star(expr, cref);
 	if (column != NULL || !column_names(cref, names, &n))
 		return NULL;
+	if (n == 1 && cref->location < 0)
+		return cursor_param(expr, names[0]);
 	ref = host_ref_at(expr, cref->location);
 	if (ref != NULL && n == 2)
 		return host_param(expr, ref, cref->location);
@@ -347,6 +417,10 @@ slot_value(PsmExec *ex, const PsmSlot *slot, Datum *value, bool *isnull)
 			break;
 		case PSM_SLOT_HOST:
 			*value = psm_host_datum(ex, slot->host, slot->type, isnull);
+			break;
+		case PSM_SLOT_CURSOR:
+			*value = CStringGetTextDatum(psm_cursor_portal(ex, slot->cursor)->name);
+			*isnull = false;
 			break;
 	}
 }
@@ -504,36 +578,40 @@ nearest_key(Jsonb *params, const char *name)
 	return best;
 }
 
+/* Error for a parameter that is not given, at the place of its first use */
+void
+psm_host_missing(PsmScript *script, int host, Jsonb *params)
+{
+	PsmHost    *h = &script->hosts[host];
+	char	   *nearest = strlen(h->folded) <= NAMEDATALEN ? nearest_key(params, h->folded) : NULL;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_PARAMETER),
+			 errmsg("parameter \"%s\" is not given", h->written),
+			 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
+			 errhint("Add the key \"%s\" to params.", h->written),
+			 psm_errposition(script->source, h->pos.offset)));
+}
+
 /*
- * Binds params to an execution.  Errors: 42P02 with the place in the script
- * for one that is missing, before anything has run.
+ * Binds params to an execution.  Errors, unless missing_ok: 42P02 with the
+ * place in the script for one that is missing, before anything has run.
  */
 void
-psm_hosts_bind(PsmExec *ex, Jsonb *params)
+psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok)
 {
 	PsmScript  *script = ex->script;
 
+	ex->given = params;
 	if (script->nhosts == 0)
 		return;
 	ex->host_values = palloc0(script->nhosts * sizeof(JsonbValue *));
 	ex->host_datums = palloc0(script->nhosts * sizeof(PsmHostDatum *));
 	for (int i = 0; i < script->nhosts; i++)
 	{
-		PsmHost    *host = &script->hosts[i];
-
-		ex->host_values[i] = host_find(host, params);
-		if (ex->host_values[i] == NULL && !host->optional)
-		{
-			char	   *nearest = strlen(host->folded) <= NAMEDATALEN ?
-				nearest_key(params, host->folded) : NULL;
-
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_PARAMETER),
-					 errmsg("parameter \"%s\" is not given", host->written),
-					 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
-					 errhint("Add the key \"%s\" to params.", host->written),
-					 psm_errposition(script->source, host->pos.offset)));
-		}
+		ex->host_values[i] = host_find(&script->hosts[i], params);
+		if (ex->host_values[i] == NULL && !script->hosts[i].optional && !missing_ok)
+			psm_host_missing(script, i, params);
 	}
 }
 

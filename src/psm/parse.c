@@ -73,6 +73,9 @@ static const struct
 	{"foreach", "Use FOR ... AS SELECT ... FROM unnest(array) DO ... END FOR."},
 	{"print", "Use RETURN to give a result."},
 	{"go", "Statements end with a semicolon."},
+	{"goto", "Use LEAVE or ITERATE with a label."},
+	{"let", "Declare the variable at the beginning of the block: DECLARE name type DEFAULT value."},
+	{"use", "Use SET LOCAL search_path TO schema."},
 	{"delimiter", "The block arrives as one text: no delimiter is needed."}
 };
 
@@ -298,15 +301,41 @@ parse_end(PsmParser *p, const char *word, const PsmToken *first)
 static void
 expect_equals(PsmParser *p)
 {
-	if (psm_is_char(CURRENT(p), '['))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("SET cannot assign to an element of an array"),
-				 errhint("Assign a whole array."),
-				 token_errposition(p, CURRENT(p))));
 	if (CURRENT(p)->type == PSM_TOK_COLON_EQUALS)
 		psm_syntax_error(p, CURRENT(p), NULL, "Write \"=\" instead of \":=\".");
 	psm_expect_char(p, '=', "\"=\" was expected here.");
+}
+
+/*
+ * a[i] = e, r.f.g = e: the whole is a piece, which PostgreSQL makes an expression
+ * for the new value of the variable from
+ */
+static PsmExpr *
+parse_part(PsmParser *p, int names)
+{
+	static const RawParseMode modes[] = {
+		RAW_PARSE_PLPGSQL_ASSIGN1, RAW_PARSE_PLPGSQL_ASSIGN2, RAW_PARSE_PLPGSQL_ASSIGN3
+	};
+	int			start = p->at;
+	int			end = psm_find_end(p, STOP_COMMA);
+	int			depth = 0;
+
+	for (; p->at < end; p->at++)
+	{
+		const PsmToken *token = CURRENT(p);
+
+		if (psm_is_char(token, '[') || psm_is_char(token, '('))
+			depth++;
+		else if (psm_is_char(token, ']') || psm_is_char(token, ')'))
+			depth--;
+		else if (depth == 0 && token->type != PSM_TOK_IDENT && !psm_is_char(token, '.'))
+			break;
+	}
+	expect_equals(p);
+	if (p->at == end)
+		psm_syntax_error(p, CURRENT(p), "An expression was expected here.", NULL);
+	p->at = end;
+	return psm_make_piece(p, start, end, modes[names - 1], "", "");
 }
 
 static PsmStmt *
@@ -314,12 +343,35 @@ parse_set_one(PsmParser *p, const PsmToken *first)
 {
 	const PsmToken *name = CURRENT(p);
 	PsmSet	   *stmt = psm_new_stmt(p, sizeof(PsmSet), PSM_SET, first);
+	int			names;
 
-	if (!psm_parse_target(p, &stmt->target, true))
+	if (!psm_parse_set_target(p, &stmt->target, &names))
 		psm_undeclared(p, name, "To set a configuration parameter, use SET LOCAL ... TO.");
-	expect_equals(p);
-	stmt->value = psm_parse_expr(p, STOP_COMMA, "An expression");
+	if (names > 0)
+		stmt->value = parse_part(p, names);
+	else
+	{
+		expect_equals(p);
+		stmt->value = psm_parse_expr(p, STOP_COMMA, "An expression");
+	}
 	return &stmt->stmt;
+}
+
+/*
+ * Do the values of SET (a, b) = ( begin with a query?  It may have parentheses
+ * of its own, as ((SELECT ...)); ((SELECT ...), x) are two values.
+ */
+static bool
+is_row_query(PsmParser *p, int ntargets)
+{
+	const PsmToken *token = CURRENT(p);
+
+	if (!psm_is_char(token, '('))
+		return psm_is_plannable(token);
+	while (psm_is_char(token, '('))
+		token++;
+	return ntargets > 1 && psm_is_plannable(token) &&
+		psm_is_char(&p->tokens[psm_find_end(p, STOP_COMMA | STOP_PAREN)], ')');
 }
 
 static PsmStmt *
@@ -335,7 +387,7 @@ parse_set_row(PsmParser *p, const PsmToken *first)
 
 	paren = CURRENT(p);
 	psm_expect_char(p, '(', "The values, in parentheses, were expected here.");
-	if (psm_is_plannable(CURRENT(p)) && !psm_is_char(CURRENT(p), '('))
+	if (is_row_query(p, list_length(stmt->targets)))
 		stmt->query = psm_parse_query(p, STOP_PAREN, "A query");
 	else
 	{
@@ -369,6 +421,13 @@ parse_set(PsmParser *p, List **list)
 	if (target->type == PSM_TOK_OP && target->text[0] == '@')
 		psm_syntax_error(p, target, "A variable to assign to was expected here.",
 						 "Declare the variable with DECLARE and write its name without @.");
+	if (psm_is_char(target, ':'))
+		psm_syntax_error(p, target, "A variable to assign to was expected here.",
+						 "A variable's name has no colon; a parameter cannot be assigned to.");
+	if ((psm_is_word(target, "var") || psm_is_word(target, "variable")) &&
+		looks_like_assignment(p, 2))
+		psm_syntax_error(p, target, NULL, "Variables of a block are set without this word: "
+						 "\"SET name = ...\".");
 	if (!psm_is_char(target, '(') && !looks_like_assignment(p, 1))
 	{
 		*list = lappend(*list, psm_parse_sql(p));
@@ -601,6 +660,7 @@ parse_for(PsmParser *p, const PsmToken *label)
 	PsmLabel	here;
 	PsmFor	   *stmt = psm_new_stmt(p, sizeof(PsmFor), PSM_FOR, label ? label : first);
 	const PsmToken *row;
+	char	   *cursor_name;
 
 	p->at++;
 	row = CURRENT(p);
@@ -611,7 +671,7 @@ parse_for(PsmParser *p, const PsmToken *label)
 		p->at += 2;
 	else
 		row = NULL;
-	stmt->cursor_name = parse_for_cursor(p);
+	cursor_name = parse_for_cursor(p);
 
 	/* the query does not see the row it makes */
 	stmt->query = psm_parse_query(p, STOP_DO, "A query");
@@ -624,6 +684,15 @@ parse_for(PsmParser *p, const PsmToken *label)
 	stmt->row->kind = PSM_VAR_ROW;
 	stmt->row->for_row = true;
 	stmt->row->constant = true;
+	if (cursor_name != NULL)
+	{
+		stmt->cursor = palloc0(sizeof(PsmCursor));
+		stmt->cursor->name = cursor_name;
+		stmt->cursor->number = p->script->ncursors++;
+		stmt->cursor->scope = stmt->scope;
+		stmt->cursor->pos = stmt->stmt.pos;
+		stmt->scope->cursors = lappend(stmt->scope->cursors, stmt->cursor);
+	}
 	psm_parse_statements(p, &stmt->body);
 	end_loop(p, "for", first, label, outer);
 	return &stmt->stmt;

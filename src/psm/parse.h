@@ -109,6 +109,7 @@ extern PsmCondition *psm_find_condition(PsmParser *p, const PsmToken *token);
 extern PsmCursor *psm_find_cursor(PsmParser *p, const PsmToken *token);
 extern PsmLabel *psm_find_label(PsmParser *p, const PsmToken *token);
 extern bool psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok);
+extern bool psm_parse_set_target(PsmParser *p, PsmTarget *target, int *names);
 extern List *psm_parse_targets(PsmParser *p);
 pg_noreturn extern void psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint);
 

@@ -74,6 +74,32 @@ find_type_end(PsmParser *p)
 	}
 }
 
+/*
+ * Declarations that other systems have, which would mislead or get a poor message
+ */
+static void
+refuse_declaration(PsmParser *p)
+{
+	const PsmToken *token = CURRENT(p);
+
+	if (token->type == ':')
+		psm_syntax_error(p, token, "The name of a variable was expected here.",
+						 "A variable's name has no colon.");
+	if ((psm_is_word(token, "variable") && NEXT(p, 1)->type == PSM_TOK_IDENT &&
+		 NEXT(p, 2)->type == PSM_TOK_IDENT) ||
+		(psm_is_word(token, "or") && psm_is_word(NEXT(p, 1), "replace")))
+		psm_syntax_error(p, token, NULL, "A variable of a block is declared by DECLARE name type.");
+
+	/* elsewhere every statement sets them: a loop that waits for it would never end */
+	if (psm_is_word(token, "sqlcode") || psm_is_word(token, "sqlstate"))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" cannot be declared as a variable", token->text),
+				 errdetail("No statement would set it."),
+				 errhint("Use a handler, or GET DIAGNOSTICS with another variable."),
+				 token_errposition(p, token)));
+}
+
 static void
 parse_variables(PsmParser *p, PsmCompound *block)
 {
@@ -83,6 +109,7 @@ parse_variables(PsmParser *p, PsmCompound *block)
 	const char *typename;
 	PsmExpr    *init = NULL;
 
+	refuse_declaration(p);
 	do
 		names = lappend(names, unconstify(PsmToken *, psm_expect_name(p, "The name of a variable")));
 	while (psm_accept_char(p, ','));
@@ -256,7 +283,9 @@ parse_handled_state(PsmParser *p)
 		p->at++;
 	}
 	else
-		psm_syntax_error(p, token, "A condition was expected here.",
+		psm_syntax_error(p, token, token->type == PSM_TOK_ICONST ?
+						 "Error numbers of other systems mean nothing here." :
+						 "A condition was expected here.",
 						 "A condition is SQLSTATE 'sssss', a declared name, SQLEXCEPTION, "
 						 "SQLWARNING or NOT FOUND.");
 	return state;
@@ -363,6 +392,7 @@ parse_handler(PsmParser *p, PsmCompound *block, const PsmToken *declare)
 	} while (psm_accept_char(p, ','));
 
 	handler->action = parse_action(p);
+	p->script->has_handlers = true;
 	block->handlers = lappend(block->handlers, handler);
 }
 

@@ -5,11 +5,6 @@
  */
 #include "psm/parse.h"
 
-#include "utils/varlena.h"
-
-/* How far a name may be from what is written to be proposed */
-#define MAX_NAME_DISTANCE 3
-
 /* ---------- tokens ---------- */
 
 /*
@@ -124,61 +119,14 @@ psm_token_pos(const PsmToken *token)
 
 /* ---------- what was meant ---------- */
 
-typedef struct Guess
-{
-	const char *wanted;
-	const char *best;
-	int			distance;
-} Guess;
-
 static void
-guess_init(Guess *guess, const char *wanted)
-{
-	guess->wanted = wanted;
-	guess->best = NULL;
-
-	/* half of a short name is another name */
-	guess->distance = Min(MAX_NAME_DISTANCE, (int) strlen(wanted) / 2) + 1;
-}
-
-static void
-guess_try(Guess *guess, const char *name)
-{
-	int			distance;
-
-	if (name == NULL)
-		return;
-	distance = varstr_levenshtein_less_equal(guess->wanted, strlen(guess->wanted),
-											 name, strlen(name), 1, 1, 1,
-											 guess->distance, true);
-	if (distance < guess->distance)
-	{
-		guess->distance = distance;
-		guess->best = name;
-	}
-}
-
-/*
- * Hint that names the best guess, or what to say without one (may be NULL).
- */
-static const char *
-guess_hint(const Guess *guess, const char *otherwise)
-{
-	if (guess->best == NULL)
-		return otherwise;
-	if (otherwise == NULL)
-		return psprintf("Perhaps you meant \"%s\".", guess->best);
-	return psprintf("Perhaps you meant \"%s\". %s", guess->best, otherwise);
-}
-
-static void
-guess_vars(const PsmParser *p, Guess *guess)
+guess_vars(const PsmParser *p, PsmGuess *guess)
 {
 	ListCell   *lc;
 
 	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
 		foreach(lc, scope->vars)
-			guess_try(guess, ((PsmVar *) lfirst(lc))->name);
+			psm_guess_try(guess, ((PsmVar *) lfirst(lc))->name);
 }
 
 /* ---------- scopes and labels ---------- */
@@ -231,19 +179,19 @@ psm_push_label(PsmParser *p, PsmLabel *label, const PsmToken *token, PsmScope *s
 PsmLabel *
 psm_find_label(PsmParser *p, const PsmToken *token)
 {
-	Guess		guess;
+	PsmGuess	guess;
 
-	guess_init(&guess, token->text);
+	psm_guess_init(&guess, token->text);
 	for (PsmLabel *label = p->labels; label != NULL; label = label->outer)
 	{
 		if (strcmp(label->name, token->text) == 0)
 			return label;
-		guess_try(&guess, label->name);
+		psm_guess_try(&guess, label->name);
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("no enclosing block or loop has the label \"%s\"", token->text),
-			 guess.best ? errhint("%s", guess_hint(&guess, NULL)) : 0,
+			 guess.best ? errhint("%s", psm_guess_hint(&guess, NULL)) : 0,
 			 token_errposition(p, token)));
 }
 
@@ -307,10 +255,10 @@ psm_find_var(const PsmParser *p, const char *name)
 PsmCondition *
 psm_find_condition(PsmParser *p, const PsmToken *token)
 {
-	Guess		guess;
+	PsmGuess	guess;
 	ListCell   *lc;
 
-	guess_init(&guess, token->text);
+	psm_guess_init(&guess, token->text);
 	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
 	{
 		foreach(lc, scope->conditions)
@@ -319,13 +267,13 @@ psm_find_condition(PsmParser *p, const PsmToken *token)
 
 			if (strcmp(condition->name, token->text) == 0)
 				return condition;
-			guess_try(&guess, condition->name);
+			psm_guess_try(&guess, condition->name);
 		}
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("condition \"%s\" is not declared", token->text),
-			 errhint("%s", guess_hint(&guess, "A condition is declared with DECLARE name CONDITION "
+			 errhint("%s", psm_guess_hint(&guess, "A condition is declared with DECLARE name CONDITION "
 									  "FOR SQLSTATE 'sssss'.")),
 			 token_errposition(p, token)));
 }
@@ -333,25 +281,27 @@ psm_find_condition(PsmParser *p, const PsmToken *token)
 PsmCursor *
 psm_find_cursor(PsmParser *p, const PsmToken *token)
 {
-	Guess		guess;
+	PsmGuess	guess;
 	ListCell   *lc;
 
-	guess_init(&guess, token->text);
+	psm_guess_init(&guess, token->text);
 	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
 	{
 		foreach(lc, scope->cursors)
 		{
 			PsmCursor  *cursor = lfirst(lc);
 
+			if (cursor->query == NULL)	/* a FOR loop opens and closes its own */
+				continue;
 			if (strcmp(cursor->name, token->text) == 0)
 				return cursor;
-			guess_try(&guess, cursor->name);
+			psm_guess_try(&guess, cursor->name);
 		}
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_CURSOR),
 			 errmsg("cursor \"%s\" is not declared", token->text),
-			 errhint("%s", guess_hint(&guess, "A cursor is declared with DECLARE name CURSOR FOR "
+			 errhint("%s", psm_guess_hint(&guess, "A cursor is declared with DECLARE name CURSOR FOR "
 									  "query.")),
 			 token_errposition(p, token)));
 }
@@ -362,11 +312,11 @@ psm_find_cursor(PsmParser *p, const PsmToken *token)
 void
 psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint)
 {
-	Guess		guess;
+	PsmGuess	guess;
 
-	guess_init(&guess, token->text);
+	psm_guess_init(&guess, token->text);
 	guess_vars(p, &guess);
-	hint = guess_hint(&guess, hint);
+	hint = psm_guess_hint(&guess, hint);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("variable \"%s\" is not declared", token->text),
@@ -380,17 +330,17 @@ psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint)
 static void
 no_such_in_label(PsmParser *p, const PsmScope *scope, const PsmToken *token)
 {
-	Guess		guess;
+	PsmGuess	guess;
 	ListCell   *lc;
 
-	guess_init(&guess, token->text);
+	psm_guess_init(&guess, token->text);
 	foreach(lc, scope->vars)
-		guess_try(&guess, ((PsmVar *) lfirst(lc))->name);
+		psm_guess_try(&guess, ((PsmVar *) lfirst(lc))->name);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("no variable \"%s\" is declared under the label \"%s\"", token->text,
 					scope->label),
-			 guess.best ? errhint("%s", guess_hint(&guess, NULL)) : 0,
+			 guess.best ? errhint("%s", psm_guess_hint(&guess, NULL)) : 0,
 			 token_errposition(p, token)));
 }
 
@@ -425,35 +375,30 @@ resolve_target(PsmParser *p, const PsmToken **parts, int nparts, PsmTarget *targ
 }
 
 /*
- * variable, label.variable, row.field or label.row.field, to be assigned to.
- * Nothing of that name: false, with the parser where it was, if missing_ok.
+ * Reads what a target begins with: names with dots between them, as many as a
+ * target can have.  Nothing of that name: false, with the parser where it was.
  */
-bool
-psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok)
+static bool
+parse_target_names(PsmParser *p, PsmTarget *target, const PsmToken **parts, int *nparts, int *used)
 {
-	const PsmToken *parts[4];
-	int			nparts = 0;
 	int			start = p->at;
-	int			used;
+	int			n = 0;
 
-	parts[nparts++] = psm_expect_name(p, "A variable to assign to");
-	while (nparts < 4 && psm_is_char(CURRENT(p), '.') && NEXT(p, 1)->type == PSM_TOK_IDENT)
+	parts[n++] = psm_expect_name(p, "A variable to assign to");
+	while (n < 4 && psm_is_char(CURRENT(p), '.') && NEXT(p, 1)->type == PSM_TOK_IDENT)
 	{
 		p->at++;
-		parts[nparts++] = CURRENT(p);
+		parts[n++] = CURRENT(p);
 		p->at++;
 	}
 
 	target->pos = psm_token_pos(parts[0]);
-	if (!resolve_target(p, parts, nparts, target, &used))
+	*nparts = n;
+	if (!resolve_target(p, parts, n, target, used))
 	{
-		if (!missing_ok)
-			psm_undeclared(p, parts[0], NULL);
 		p->at = start;
 		return false;
 	}
-	if (used < nparts)
-		psm_syntax_error(p, parts[used], "A field of a field cannot be assigned to.", NULL);
 	if (target->var->constant)
 		ereport(ERROR,
 				(errcode(ERRCODE_ERROR_IN_ASSIGNMENT),
@@ -462,6 +407,54 @@ psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok)
 				 errdetail("It is the row of the FOR loop on line %d.", target->var->pos.line) :
 				 errdetail("It is a constant."),
 				 token_errposition(p, parts[0])));
+	return true;
+}
+
+/*
+ * variable, label.variable, row.field or label.row.field, to be assigned to.
+ * Nothing of that name: false, with the parser where it was, if missing_ok.
+ */
+bool
+psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok)
+{
+	const PsmToken *parts[4];
+	const PsmToken *first = CURRENT(p);
+	int			nparts;
+	int			used;
+
+	if (!parse_target_names(p, target, parts, &nparts, &used))
+	{
+		if (!missing_ok)
+			psm_undeclared(p, first, NULL);
+		return false;
+	}
+	if (used < nparts || psm_is_char(CURRENT(p), '['))
+		psm_syntax_error(p, used < nparts ? parts[used] : CURRENT(p),
+						 "Only SET can assign to a part of a value.", NULL);
+	return true;
+}
+
+/*
+ * A target of SET, of which a part may be meant: elements of an array, fields of
+ * a field.  Then *names is how many of the names are the target's own, and the
+ * parser is back at its beginning; otherwise it is 0.
+ */
+bool
+psm_parse_set_target(PsmParser *p, PsmTarget *target, int *names)
+{
+	const PsmToken *parts[4];
+	int			start = p->at;
+	int			nparts;
+	int			used;
+
+	*names = 0;
+	if (!parse_target_names(p, target, parts, &nparts, &used))
+		return false;
+	if (used < nparts || psm_is_char(CURRENT(p), '['))
+	{
+		*names = used;
+		p->at = start;
+	}
 	return true;
 }
 

@@ -687,6 +687,9 @@ psm_parse_into(PsmParser *p)
 	if (token->type == PSM_TOK_OP && token->text[0] == '@')
 		psm_syntax_error(p, token, "A variable to assign to was expected here.",
 						 "Declare the variable with DECLARE and write its name without @.");
+	if (psm_is_char(token, ':'))
+		psm_syntax_error(p, token, "A variable to assign to was expected here.",
+						 "A variable's name has no colon; a parameter cannot be assigned to.");
 	if (token->type == PSM_TOK_IDENT)
 	{
 		int			start = p->at;

@@ -17,10 +17,13 @@
 
 #include "tw.h"
 
+#include <signal.h>
+
 #include "access/tupdesc.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
 #include "lib/ilist.h"
+#include "nodes/execnodes.h"
 #include "nodes/params.h"
 #include "nodes/pg_list.h"
 #include "parser/parse_node.h"
@@ -94,7 +97,7 @@ typedef struct PsmCursor
 	int			number;			/* index in PsmExec.cursors */
 	PsmScope   *scope;
 	PsmPos		pos;
-	PsmExpr    *query;
+	PsmExpr    *query;			/* NULL: it is the loop FOR ... CURSOR FOR's own */
 } PsmCursor;
 
 struct PsmScope
@@ -145,7 +148,8 @@ struct PsmExpr
 	PsmPos		pos;
 	char	   *text;
 	int			prefix;			/* bytes at the start of text that are not the script's */
-	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression */
+	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression,
+								 * which is planned as PSM_LEAD and text */
 	PsmScope   *scope;			/* names are looked up from here outwards */
 	int			nvisible;		/* only vars with a smaller number are declared yet */
 	PsmHostRef *hosts;			/* by offset */
@@ -156,6 +160,12 @@ struct PsmExpr
 
 	struct PsmPlan *plan;		/* owned by expr.c; NULL until first used */
 };
+
+/* What stands before an expression when it is planned */
+#define PSM_LEAD "SELECT "
+#define PSM_LEAD_LENGTH ((int) sizeof(PSM_LEAD) - 1)
+#define psm_lead_length(expr) \
+	((expr)->mode == RAW_PARSE_PLPGSQL_EXPR ? PSM_LEAD_LENGTH : 0)
 
 /* ---------- the tree ---------- */
 
@@ -267,6 +277,7 @@ typedef struct PsmSqlStmt
 	List	   *into;			/* PsmTarget, NIL when no INTO */
 	const char *command;		/* "INSERT", "CREATE TABLE", ...: from the raw parse tree's command tag */
 	bool		utility;		/* not SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE */
+	bool		call;			/* CALL: variables receive output arguments */
 } PsmSqlStmt;
 
 typedef struct PsmBranch
@@ -313,7 +324,7 @@ typedef struct PsmFor
 	PsmStmt		stmt;
 	PsmScope   *scope;			/* has the label and the row */
 	PsmVar	   *row;			/* PSM_VAR_ROW with for_row; name NULL when not named */
-	char	   *cursor_name;	/* FOR r AS c CURSOR FOR ...; NULL otherwise */
+	PsmCursor  *cursor;			/* FOR r AS c CURSOR FOR ...; NULL otherwise */
 	PsmExpr    *query;
 	List	   *body;
 } PsmFor;
@@ -406,12 +417,14 @@ struct PsmScript
 	PsmStmt   **stmts;			/* all statements, by number */
 	int			nstmts;
 	List	   *exprs;			/* every PsmExpr */
+	bool		has_handlers;	/* somewhere: its executions begin subtransactions */
 
 	/* owned by cache.c */
 	int			in_use;			/* executions under way */
 	bool		stale;			/* no longer in the cache: freed when nobody uses it */
 	uint64		cache_key;
-	char	   *search_path;	/* that it was compiled under */
+	List	   *search_path;	/* schemas that it was compiled under, by OID */
+	int			scanner_settings;	/* likewise */
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
@@ -472,6 +485,9 @@ extern PsmScript *psm_parse(const char *source, MemoryContext parent, const char
  */
 extern void psm_check(PsmScript *script);
 extern void psm_check_runnable(Node *stmt, const char *source, int offset);
+
+/* The raw parse tree of a piece, with '' for each parameter that has to be a literal */
+extern Node *psm_raw_parse(const PsmExpr *expr);
 
 /*
  * Byte offset in the script of an error position (geterrposition(): characters
@@ -563,7 +579,8 @@ typedef struct PsmSavepoint
 /* What a handler handles */
 typedef struct PsmDiagnostics
 {
-	ErrorData  *error;			/* for warnings and NOT FOUND too */
+	ErrorData  *error;			/* for warnings and NOT FOUND too; an error's assoc_context holds it
+								 * and nothing else, theirs is NULL */
 	int			line;
 	struct PsmDiagnostics *outer;	/* of the handler this one interrupts */
 } PsmDiagnostics;
@@ -586,6 +603,7 @@ struct PsmExec
 	PsmCount   *counts;
 
 	/* parameters of the script, by PsmScript.hosts */
+	Jsonb	   *given;			/* all that the caller gave; NULL: a function */
 	JsonbValue **host_values;
 	PsmHostDatum **host_datums;
 
@@ -597,6 +615,7 @@ struct PsmExec
 
 	/* where we are, for CONTEXT */
 	PsmStmt    *stmt;
+	PsmVar	   *declaring;		/* being initialised, or NULL */
 	PsmExpr    *expr;			/* being prepared or executed, or NULL */
 	char	   *run_text;		/* what is run in place of a spliced expr's text, or NULL */
 	PsmSplice  *splices;		/* as many as the expr has hosts */
@@ -627,7 +646,8 @@ typedef enum PsmSlotKind
 {
 	PSM_SLOT_VAR,				/* a scalar, or a row as a whole */
 	PSM_SLOT_FIELD,				/* a column of a row */
-	PSM_SLOT_HOST				/* one occurrence of a parameter of the script */
+	PSM_SLOT_HOST,				/* one occurrence of a parameter of the script */
+	PSM_SLOT_CURSOR				/* WHERE CURRENT OF: the name of the cursor's portal */
 } PsmSlotKind;
 
 typedef struct PsmSlot
@@ -637,6 +657,7 @@ typedef struct PsmSlot
 	PsmVar	   *var;
 	int			field;			/* from 0 */
 	int			host;
+	PsmCursor  *cursor;
 } PsmSlot;
 
 /* A PsmExpr made ready; all of it lives in the script's context, the SPI plan beside it */
@@ -675,11 +696,18 @@ extern void psm_subxact_end(SubTransactionId subid, bool committed);
 extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
 					  Oid to_type, int32 to_typmod);
 
+extern bool psm_rows_differ(TupleDesc from, TupleDesc to, const char *mismatch);
+extern void psm_cast_row(ExprContext *econtext, TupleDesc from, const Datum *values,
+						 const bool *nulls, TupleDesc to, Datum *to_values, bool *to_nulls);
+extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from, TupleDesc to,
+								MemoryContext mcxt, const char *mismatch);
+
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
 extern void psm_params_init(PsmExec *ex, ParamListInfo params);
 extern void psm_params_forget(const PsmExec *ex);
-extern void psm_hosts_bind(PsmExec *ex, Jsonb *params);
+extern void psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok);
+pg_noreturn extern void psm_host_missing(PsmScript *script, int host, Jsonb *params);
 extern bool psm_hosts_match(PsmScript *script, Jsonb *params);
 extern void psm_hosts_describe(PsmScript *script, Jsonb *params);
 extern char *psm_json_text(JsonbValue *value);
@@ -694,6 +722,7 @@ extern bool psm_types_current(PsmScript *script);
 extern int	psm_row_field(const PsmVar *var, const char *name);
 extern void psm_shape_change(PsmExec *ex, bool known);
 extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);
+extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
@@ -749,11 +778,13 @@ extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
 extern bool psm_writes_rows(int spi_code);
 extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
+extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
+extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
 extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In condition.c */
@@ -768,10 +799,36 @@ typedef struct PsmSource
 extern const char *psm_stmt_name(const PsmStmt *stmt);
 extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
+extern PsmPos psm_exec_pos(const PsmExec *ex);
 extern int	psm_error_line(void);
+extern int	psm_error_offset(PsmExec *ex);
+extern int	psm_run_errposition(PsmExec *ex, int offset);
+extern int	psm_char_offset(const char *text, int pos);
 extern void psm_error_line_clear(void);
+extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
 extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
+
+/* In guess.c */
+
+/* The message for r.x when the row r has no such column */
+#define PSM_NO_SUCH_FIELD "row \"%s\" has no column \"%s\""
+
+/* The nearest of the names tried to the one that is wanted */
+typedef struct PsmGuess
+{
+	const char *wanted;
+	const char *best;			/* NULL: none is near */
+	int			distance;
+	const char *form;			/* of names in SQL: "variable", "column", "parameter" */
+	const char *qualifier;		/* likewise: what stands before it and a dot, or NULL */
+} PsmGuess;
+
+extern void psm_guess_init(PsmGuess *guess, const char *wanted);
+extern bool psm_guess_try(PsmGuess *guess, const char *name);
+extern const char *psm_guess_hint(const PsmGuess *guess, const char *otherwise);
+extern void psm_guess_fields(PsmGuess *guess, const PsmVar *var);
+extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset);
 
 /* In handle.c: conditions, their handlers and savepoints */
 extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
@@ -790,8 +847,20 @@ extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handl
 
 /* In dynamic.c */
 extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
+extern Node *psm_dynamic_parse(char **text, int nusing);
+
+/* In call.c */
+extern void psm_call_check(PsmExec *ex, PsmExpr *expr);
+extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
+
+/* In timeout.c */
+extern volatile sig_atomic_t psm_timed_out;
+extern void psm_timeout_begin(MemoryContext mcxt);
+extern void psm_timeout_check(void);
+extern void psm_timeout_error(void);
 
 /* In cache.c */
+extern PsmScript *psm_compile(const char *source, Jsonb *params);
 extern PsmScript *psm_cache_get(const char *source, int length, Jsonb *params);
 extern void psm_script_unuse(PsmScript *script);
 extern void psm_script_free(PsmScript *script);
@@ -802,13 +871,27 @@ extern PsmFunction *psm_function_get(FunctionCallInfo fcinfo);
 extern void psm_function_validate(Oid funcid);
 extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
 
+/* In returntable.c */
+extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi,
+							 Tuplestorestate **tuples);
+
 /* In trigger.c */
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
 /* In atomic.c */
-extern void psm_block_run(const char *source, int length, Jsonb *params, TwOutcome *outcome);
-extern void psm_constraints_check(bool keep);
+
+/* What becomes of deferred constraints at the end of a block */
+typedef enum PsmConstraints
+{
+	PSM_LEAVE_DEFERRED,			/* nothing */
+	PSM_CHECK_DEFERRED,			/* they are checked, and stay deferred */
+	PSM_MAKE_IMMEDIATE			/* they are checked, and so is what comes after */
+} PsmConstraints;
+
+extern void psm_block_run(const char *source, int length, Jsonb *params,
+						  PsmConstraints constraints, TwOutcome *outcome);
+extern char *psm_block_text(FunctionCallInfo fcinfo, Jsonb **params);
 extern char *psm_block_arguments(FunctionCallInfo fcinfo, int *length, Jsonb **params,
 								 TwClaim *claim);
 

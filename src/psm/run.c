@@ -77,21 +77,21 @@ read_conflicts(Run *run, const char *conflicts)
 
 /* Claim and body of one attempt; false: committed before */
 static bool
-run_body(Run *run, TwOutcome *outcome)
+run_body(Run *run, int number, TwOutcome *outcome)
 {
 	bool		ours;
 
 	ours = run->claim.job == NULL || tw_batch_claim(&run->claim, outcome);
 	if (!ours)
 		return false;
+	outcome->attempts = number;
 	if (run->claim.job == NULL)
 		outcome->started_at = GetCurrentTimestamp();
 
 	if (run->tracking != TW_TRACK_NONE)
 		tw_track_begin(run->tracking);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	psm_block_run(run->source, run->length, run->params, outcome);
-	psm_constraints_check(true);
+	psm_block_run(run->source, run->length, run->params, PSM_MAKE_IMMEDIATE, outcome);
 	if (run->claim.job != NULL)
 		tw_batch_finish(outcome);
 	PopActiveSnapshot();
@@ -113,14 +113,13 @@ attempt(Run *run, int number, TwOutcome *outcome)
 	XactIsoLevel = run->isolation;
 	psm_error_line_clear();
 	memset(outcome, 0, sizeof(TwOutcome));
-	outcome->attempts = number;
 	oldowner = CurrentResourceOwner;
 	PG_TRY();
 	{
 		BeginInternalSubTransaction(NULL);
 		in_subxact = true;
 		MemoryContextSwitchTo(run->mcxt);
-		outcome->status = run_body(run, outcome) ? TW_COMMITTED : TW_ALREADY_COMMITTED;
+		outcome->status = run_body(run, number, outcome) ? TW_COMMITTED : TW_ALREADY_COMMITTED;
 		ReleaseCurrentSubTransaction();
 		in_subxact = false;
 		MemoryContextSwitchTo(run->mcxt);

@@ -25,6 +25,25 @@
 
 /* ---------- types ---------- */
 
+/* Does a script seem to use columns of the row name?  Otherwise it is one value, of whatever columns. */
+static bool
+takes_apart(const char *source, const char *name)
+{
+	int			length = name ? strlen(name) : 0;
+
+	for (; name != NULL && *source != '\0'; source++)
+	{
+		const char *behind = source + length;
+
+		if (pg_strncasecmp(source, name, length) != 0)
+			continue;
+		behind += strspn(behind, "\" \t\r\n");
+		if (*behind == '.')
+			return true;
+	}
+	return false;
+}
+
 static void
 var_set_type(PsmScript *script, PsmVar *var)
 {
@@ -43,6 +62,56 @@ var_set_type(PsmScript *script, PsmVar *var)
 		ReleaseTupleDesc(tupdesc);
 		var->tupdesc_id = assign_record_type_identifier(getBaseType(var->type), -1);
 	}
+	else if (var->type == RECORDOID && takes_apart(script->source, var->name))
+		var->kind = PSM_VAR_ROW;	/* an argument, whose columns each call brings */
+}
+
+/* A declared type that is being looked up */
+typedef struct TypeLookup
+{
+	const char *source;
+	const PsmVar *var;
+} TypeLookup;
+
+/* What other systems call a type */
+static const struct
+{
+	const char *theirs;
+	const char *ours;
+}			foreign_types[] = {
+	{"binary", "bytea"},
+	{"blob", "bytea"},
+	{"clob", "text"},
+	{"datetime", "timestamp"},
+	{"double", "double precision"},
+	{"long", "bigint"},
+	{"number", "numeric"},
+	{"string", "text"},
+	{"tinyint", "smallint"},
+	{"varbinary", "bytea"},
+	{"varchar2", "varchar"}
+};
+
+/* Error context of a type that cannot be had; what PostgreSQL says has no place */
+static void
+type_error_callback(void *arg)
+{
+	const TypeLookup *lookup = arg;
+
+	const char *name = lookup->var->typename;
+
+	if (geterrposition() <= 0)
+		psm_errposition(lookup->source, lookup->var->pos.offset);
+	if (name == NULL || geterrcode() != ERRCODE_UNDEFINED_OBJECT)
+		return;
+	for (int i = 0; i < lengthof(foreign_types); i++)
+	{
+		int			length = strlen(foreign_types[i].theirs);
+
+		if (pg_strncasecmp(name, foreign_types[i].theirs, length) == 0 &&
+			(name[length] == '\0' || strchr(" ([", name[length])))
+			errhint("PostgreSQL's name for it is %s.", foreign_types[i].ours);
+	}
 }
 
 /*
@@ -52,10 +121,18 @@ var_set_type(PsmScript *script, PsmVar *var)
 void
 psm_types_resolve(PsmScript *script)
 {
+	TypeLookup	lookup = {script->source, NULL};
+	ErrorContextCallback context;
+
+	context.callback = type_error_callback;
+	context.arg = &lookup;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	for (int i = 0; i < script->nvars; i++)
 	{
 		PsmVar	   *var = script->vars[i];
 
+		lookup.var = var;
 		if (var->for_row)
 			continue;
 		if (var->typename == NULL)
@@ -69,10 +146,10 @@ psm_types_resolve(PsmScript *script)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("variable \"%s\" cannot have pseudo-type %s", var->name,
-							format_type_be(var->type)),
-					 psm_errposition(script->source, var->pos.offset)));
+							format_type_be(var->type))));
 		var_set_type(script, var);
 	}
+	error_context_stack = context.previous;
 }
 
 /* False when DDL has since dropped or changed a type that the script declares */
@@ -158,12 +235,27 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 
 		psm_shape_change(ex, var->tupdesc != NULL);
 		oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
+		if (var->tupdesc != NULL)
+			FreeTupleDesc(var->tupdesc);
 		var->tupdesc = BlessTupleDesc(CreateTupleDescCopy(tupdesc));
 		var->type = RECORDOID;
 		var->typmod = var->tupdesc->tdtypmod;
 		MemoryContextSwitchTo(oldcontext);
 	}
 	row_alloc(ex, var);
+}
+
+/* Gives the operand of a CASE its type, as its expression has it */
+void
+psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type)
+{
+	if (var->type == type)
+		return;
+	psm_shape_change(ex, OidIsValid(var->type));
+	var->type = type;
+	var->typmod = -1;
+	var->collation = get_typcollation(type);
+	get_typlenbyval(type, &var->typlen, &var->typbyval);
 }
 
 static void
@@ -333,11 +425,16 @@ row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 {
 	PsmValue   *v = &ex->values[var->number];
 	ExprContext *econtext = psm_econtext(ex);
-	int			n = v->nfields;
-	Datum	   *values = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(Datum));
-	bool	   *nulls = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(bool));
+	int			n;
+	Datum	   *values;
+	bool	   *nulls;
 	int			from = 0;
 
+	if (var->type == RECORDOID)
+		psm_row_describe(ex, var, tupdesc);
+	n = v->nfields;
+	values = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(Datum));
+	nulls = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(bool));
 	for (int i = 0; i < n; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
@@ -412,6 +509,21 @@ psm_set_null(PsmExec *ex, PsmVar *var)
 	}
 }
 
+static void
+no_such_field(PsmExec *ex, const PsmTarget *target)
+{
+	PsmGuess	guess;
+
+	psm_guess_init(&guess, target->field);
+	psm_guess_fields(&guess, target->var);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg(PSM_NO_SUCH_FIELD, target->var->name, target->field),
+			 guess.best ? errhint("Perhaps you meant the column \"%s.%s\".", target->var->name,
+								  guess.best) : 0,
+			 psm_run_errposition(ex, target->pos.offset)));
+}
+
 /* Assigns a value of any type; it is cast as an assignment in PL/pgSQL would */
 void
 psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type, int32 typmod)
@@ -424,9 +536,7 @@ psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid t
 		Form_pg_attribute att;
 
 		if (field < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("row \"%s\" has no column \"%s\"", var->name, target->field)));
+			no_such_field(ex, target);
 		att = TupleDescAttr(var->tupdesc, field);
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod,
 						 att->atttypid, att->atttypmod);

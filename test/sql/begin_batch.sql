@@ -203,7 +203,7 @@ SELECT relname, n.n_tup_ins - b.n_tup_ins AS inserted, n.n_tup_upd - b.n_tup_upd
 	FROM pg_stat_xact_all_tables n JOIN bb_before b USING (relname) WHERE n.schemaname = 'tw' ORDER BY relname;
 COMMIT;
 SELECT count(*) AS outcomes_without_batch FROM tw.batch_outcome o
-	WHERE NOT EXISTS (SELECT FROM tw.batch b WHERE b.job = o.job AND b.batch_id = o.batch_id);
+	WHERE NOT EXISTS (SELECT FROM tw.batch b WHERE b.xid = o.xid AND b.job = o.job AND b.batch_id = o.batch_id);
 
 -- no search_path, operator or default table space of a user gets in the way
 CREATE SCHEMA bb_trap;

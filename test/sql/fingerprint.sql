@@ -29,3 +29,9 @@ COMMIT;
 SELECT count(*) FROM fp_data;
 SELECT count(*) FROM tw.ledger WHERE job = 'fp';
 DROP TABLE fp_data;
+
+-- a block's own: white space around it does not count, white space in it does
+SELECT status FROM tw.atomic('BEGIN ATOMIC RETURN 1; END', '{}', 'fp', 'block');
+SELECT status FROM tw.atomic(E'\n\t BEGIN ATOMIC RETURN 1; END \n', '{}', 'fp', 'block');
+SELECT status FROM tw.atomic('BEGIN ATOMIC RETURN  1; END', '{}', 'fp', 'block');
+\echo :SQLSTATE

@@ -31,7 +31,7 @@ SELECT tw.forget_batch('limits', NULL, 'why');
 SELECT tw.forget_batch(NULL, 'b', 'why');
 SELECT tw.forget_batch('limits', 'b', NULL);
 SELECT tw.forget_batch('limits', 'b', '');
-SELECT tw.prune_ledger(NULL, '1 day');
+SELECT tw.prune_ledger(NULL, NULL);
 -- nothing of that has made a job
 SELECT count(*) FROM tw.jobs WHERE job LIKE 'limits%';
 
@@ -57,3 +57,9 @@ SELECT status FROM tw.begin_batch('limits "quoted" job', 'größe 数 🙂');
 SELECT status FROM tw.begin_batch('limits "quoted" job', E'line\nbreak');
 SELECT status FROM tw.begin_batch('limits "quoted" job', 'b', version => -9223372036854775808);
 SELECT batch_id FROM tw.ledger WHERE job = 'limits "quoted" job' ORDER BY batch_id COLLATE "C";
+
+-- CALL tw.run reports and records it, without the name
+SELECT string_agg(md5(i::text), '') AS long_name FROM generate_series(1, 1000) AS i \gset
+CALL tw.run('BEGIN ATOMIC END', job => :'long_name', batch_id => 'too long a job');
+CALL tw.run('BEGIN ATOMIC END', job => 'limits', batch_id => repeat('b', 513));
+SELECT job, batch_id, sqlstate, message FROM tw.failures WHERE message LIKE '% is out of range' ORDER BY message;

@@ -521,6 +521,27 @@ END$$);
 ROLLBACK;
 SELECT count(*) FROM log;
 
+-- ... also when it comes between two statements, and the session goes on
+BEGIN;
+SELECT tw.atomic($$BEGIN
+	DECLARE cancelled bool;
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION INSERT INTO log (msg) VALUES ('never');
+	INSERT INTO acct VALUES (1, 1);
+	SET cancelled = pg_cancel_backend(pg_backend_pid());
+	INSERT INTO acct VALUES (2, 1);
+END$$);
+\echo :SQLSTATE
+ROLLBACK;
+SELECT tw.atomic($$BEGIN
+	DECLARE cancelled bool;
+	DECLARE UNDO HANDLER FOR NOT FOUND INSERT INTO log (msg) VALUES ('never');
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION INSERT INTO log (msg) VALUES ('never');
+	INSERT INTO acct VALUES (1, 1);
+	SET cancelled = pg_cancel_backend(pg_backend_pid());
+END$$);
+\echo :SQLSTATE
+SELECT (SELECT count(*) FROM acct) AS acct, (SELECT count(*) FROM log) AS log;
+
 -- no savepoint is left behind, whatever way a block with handlers ends
 BEGIN;
 SELECT result FROM tw.atomic($$a: BEGIN

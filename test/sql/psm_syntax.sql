@@ -142,7 +142,7 @@ SELECT tw.atomic('BEGIN DECLARE x int; SET x := 1; END');
 SELECT tw.atomic('BEGIN DECLARE x int; x := 1; END');
 SELECT tw.atomic('BEGIN DECLARE x int; x = 1; END');
 SELECT tw.atomic('BEGIN SET @x = 1; END');
-SELECT tw.atomic('BEGIN DECLARE x int[]; SET x[1] = 1; END');
+SELECT tw.atomic('BEGIN DECLARE x int[]; SELECT 1 INTO x[1]; END');
 \echo :LAST_ERROR_SQLSTATE
 SELECT tw.atomic('BEGIN DECLARE x int; SET x = SELECT 1; END');
 SELECT tw.atomic('BEGIN DECLARE x int; SET x = count(*) FROM syntax_t; END');

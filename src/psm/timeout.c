@@ -1,0 +1,92 @@
+/*
+ * timeout.c
+ *		transactional_writer.block_timeout: how long a block may run.
+ *
+ * The outermost block arms a timer of PostgreSQL's own.  When that fires it
+ * cancels the statement at hand, as a cancel from outside would, and the error
+ * context of the block, which knows better, turns the error into TW004 while it
+ * is being raised.  A function in between that catches all errors may swallow
+ * it; then the block's next statement raises it again.
+ */
+#include "psm/psm.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timeout.h"
+
+volatile sig_atomic_t psm_timed_out = false;
+
+static bool armed = false;
+static MemoryContextCallback disarm_callback;
+
+/* Signal handler */
+static void
+time_is_up(void)
+{
+	psm_timed_out = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+static TimeoutId
+timeout_id(void)
+{
+	static TimeoutId id;
+	static bool registered = false;
+
+	if (!registered)
+	{
+		id = RegisterTimeout(USER_TIMEOUT, time_is_up);
+		registered = true;
+	}
+	return id;
+}
+
+static void
+disarm(void *arg)
+{
+	if (!armed)
+		return;
+	armed = false;
+	disable_timeout(timeout_id(), false);
+	psm_timed_out = false;
+}
+
+/* Begins a block; mcxt goes when the block ends, whichever way */
+void
+psm_timeout_begin(MemoryContext mcxt)
+{
+	if (tw_block_timeout <= 0 || armed)
+		return;
+	armed = true;
+	psm_timed_out = false;
+	disarm_callback.func = disarm;
+	disarm_callback.arg = NULL;
+	MemoryContextRegisterResetCallback(mcxt, &disarm_callback);
+	enable_timeout_after(timeout_id(), tw_block_timeout);
+}
+
+/* Raises TW004 when the time is up; errors of a cancel become it in psm_timeout_error() */
+void
+psm_timeout_check(void)
+{
+	if (likely(!psm_timed_out))
+		return;
+	CHECK_FOR_INTERRUPTS();		/* the cancel that belongs to it must not come later */
+	ereport(ERROR,
+			(errcode(ERRCODE_TW_TRANSACTION_TIMED_OUT),
+			 errmsg("the block did not end within %d ms", tw_block_timeout),
+			 errhint("Run it again, or raise transactional_writer.block_timeout.")));
+}
+
+/* For the error context of a block: tells our own cancel from one from outside */
+void
+psm_timeout_error(void)
+{
+	if (!psm_timed_out || geterrcode() != ERRCODE_QUERY_CANCELED)
+		return;
+	errcode(ERRCODE_TW_TRANSACTION_TIMED_OUT);
+	errmsg("the block did not end within %d ms", tw_block_timeout);
+	errhint("Run it again, or raise transactional_writer.block_timeout.");
+}

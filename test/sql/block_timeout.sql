@@ -1,0 +1,48 @@
+-- transactional_writer.block_timeout: TW004, told apart from a cancel, passes every handler
+\set VERBOSITY default
+SET transactional_writer.block_timeout = '100ms';
+CREATE TABLE timeout_t (a int);
+
+\echo a loop, wherever it is; a statement
+\set SHOW_CONTEXT never
+SELECT status FROM tw.atomic('BEGIN INSERT INTO timeout_t VALUES (1); LOOP SET LOCAL work_mem = ''4MB''; END LOOP; END');
+\set SHOW_CONTEXT errors
+\echo :LAST_ERROR_SQLSTATE
+SELECT status FROM tw.atomic('BEGIN INSERT INTO timeout_t VALUES (2); SELECT pg_sleep(60); END');
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM timeout_t;
+
+\echo handlers do not catch it, not even when a function in between does
+SELECT status FROM tw.atomic('BEGIN
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION INSERT INTO timeout_t VALUES (3);
+	SELECT pg_sleep(60);
+END');
+\echo :LAST_ERROR_SQLSTATE
+CREATE FUNCTION timeout_swallow() RETURNS void LANGUAGE plpgsql AS
+$$BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN OTHERS THEN NULL; END$$;
+SELECT status FROM tw.atomic('BEGIN SELECT timeout_swallow(); INSERT INTO timeout_t VALUES (4); END');
+\echo :LAST_ERROR_SQLSTATE
+SELECT status FROM tw.atomic('BEGIN SELECT timeout_swallow(); END');
+\echo :LAST_ERROR_SQLSTATE
+
+\echo a block in a block counts for the outer one; CALL tw.run has it too
+SELECT status FROM tw.atomic('BEGIN SELECT tw.atomic(''BEGIN SELECT pg_sleep(60); END''); END');
+\echo :LAST_ERROR_SQLSTATE
+CALL tw.run('BEGIN INSERT INTO timeout_t VALUES (5); SELECT pg_sleep(60); END', '{}', 'timeout', '1');
+\echo :LAST_ERROR_SQLSTATE
+SELECT attempt, sqlstate, line FROM tw.failures WHERE job = 'timeout';
+
+\echo nothing is left over for what comes after
+SELECT status FROM tw.atomic('BEGIN INSERT INTO timeout_t VALUES (6); END');
+SELECT pg_sleep(0.3);
+SELECT * FROM timeout_t;
+
+\echo a cancel or statement_timeout stays one
+SET transactional_writer.block_timeout = 0;
+SET statement_timeout = '100ms';
+SELECT status FROM tw.atomic('BEGIN SELECT pg_sleep(60); END');
+\echo :LAST_ERROR_SQLSTATE
+RESET statement_timeout;
+RESET transactional_writer.block_timeout;
+DROP TABLE timeout_t;
+DROP FUNCTION timeout_swallow;
