@@ -301,6 +301,33 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	ExecSetExecProcNode(&state->ps, wrapper);
 }
 
+/*
+ * A bitmap scan that needs no column of a row does not fetch it from an all-visible page;
+ * but what is not fetched cannot be remembered.
+ */
+static void
+fetch_all_rows(BitmapHeapScanState *state)
+{
+#if PG_VERSION_NUM < 170000
+	state->can_skip_fetch = false;
+#elif PG_VERSION_NUM < 180000
+	Plan	   *plan = state->ss.ps.plan;
+
+	/* whether columns are needed is asked of the plan when the scan begins */
+	if (plan->targetlist == NIL && plan->qual == NIL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(state->ss.ps.state->es_query_cxt);
+		BitmapHeapScan *copy = palloc(sizeof(BitmapHeapScan));
+
+		memcpy(copy, plan, sizeof(BitmapHeapScan));
+		copy->scan.plan.targetlist =
+			list_make1(makeTargetEntry((Expr *) makeBoolConst(true, false), 1, NULL, false));
+		state->ss.ps.plan = (Plan *) copy;
+		MemoryContextSwitchTo(old);
+	}
+#endif
+}
+
 static bool
 attach_walker(PlanState *ps, Walk *walk)
 {
@@ -309,10 +336,7 @@ attach_walker(PlanState *ps, Walk *walk)
 	switch (nodeTag(ps))
 	{
 		case T_BitmapHeapScanState:
-#if PG_VERSION_NUM < 170000
-			/* what is not fetched cannot be remembered */
-			((BitmapHeapScanState *) ps)->can_skip_fetch = false;
-#endif
+			fetch_all_rows((BitmapHeapScanState *) ps);
 			attach_scan((ScanState *) ps, walk, row ? exec_row : exec_predicate);
 			break;
 		case T_SeqScanState:

@@ -256,6 +256,6 @@ extern bool tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, 
 
 extern const char *tw_conflict_kind(const TwConflict *conflict);
 extern char *tw_conflict_detail(const TwConflict *conflict);
-extern void tw_conflict_report(const TwConflict *conflict) pg_attribute_noreturn();
+pg_noreturn extern void tw_conflict_report(const TwConflict *conflict);
 
 #endif							/* TW_CONFLICT_H */

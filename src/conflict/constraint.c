@@ -42,7 +42,7 @@ add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
 
 	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
-		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
 
 		if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
 		{
