@@ -196,7 +196,7 @@ CREATE FUNCTION tw.prune_ledger(job text, older_than interval) RETURNS bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_prune_ledger';
 COMMENT ON FUNCTION tw.prune_ledger(text, interval) IS
-'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. Errors: 22023, 25006, 42501, 42704';
+'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. job null: as many failures of no existing job, of roles of the current user; returns their number. Errors: 22023, 25006, 42501, 42704';
 
 CREATE FUNCTION tw.signal(sqlstate text, message text, detail text DEFAULT NULL,
 	hint text DEFAULT NULL) RETURNS void
@@ -229,13 +229,13 @@ COMMENT ON FUNCTION tw.check_block(text, jsonb) IS
 
 CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
 	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
-	conflicts text DEFAULT 'write', max_attempts int DEFAULT NULL,
+	conflicts text DEFAULT 'row', max_attempts int DEFAULT NULL,
 	INOUT status text DEFAULT NULL, INOUT result jsonb DEFAULT NULL,
 	INOUT rows bigint DEFAULT NULL, INOUT attempts int DEFAULT NULL)
 LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run';
 COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
-'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
 
 -- ---------------------------------------------------------------------------
 -- The two-phase sink: batches in prepared transactions
@@ -320,3 +320,28 @@ COMMENT ON FUNCTION tw.psm_validator(oid) IS 'checks a body in LANGUAGE psm when
 CREATE TRUSTED LANGUAGE psm
 	HANDLER tw.psm_call_handler INLINE tw.psm_inline_handler VALIDATOR tw.psm_validator;
 COMMENT ON LANGUAGE psm IS 'SQL/PSM: BEGIN ATOMIC ... END blocks as functions, procedures, triggers and DO';
+
+-- ---------------------------------------------------------------------------
+-- Conflict checks.  They see what the caller's own statements read, and nothing
+-- beyond it, so PUBLIC may call them.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION tw.track_reads(mode text DEFAULT 'predicate') RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_track_reads';
+COMMENT ON FUNCTION tw.track_reads(text) IS
+'from the next statement to the end of the transaction, what it reads must still hold when it commits, otherwise 40001. predicate: no row that a scan would find may have changed; row: no row that was read. Errors: 0A000 (what cannot be tracked), 22004, 22023, 25006, 55000';
+
+CREATE FUNCTION tw.check_conflicts(OUT relation regclass, OUT kind text, OUT detail text, OUT xid xid)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_check_conflicts';
+COMMENT ON FUNCTION tw.check_conflicts() IS
+'what the commit of this transaction would fail for if it came now; nothing: it would go through. kind: inserted, updated, deleted, moved, gone or children';
+
+CREATE FUNCTION tw.watch(relation regclass, predicate text DEFAULT 'true', params jsonb DEFAULT '{}')
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_watch';
+COMMENT ON FUNCTION tw.watch(regclass, text, jsonb) IS
+'until this transaction commits, no row of the relation that satisfies the predicate may be inserted, changed or deleted by others, otherwise the commit fails with 40001. :name and params.name in the predicate are taken from params. Errors: 0A000, 22004, 22023, 42809, and those of a query';

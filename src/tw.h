@@ -377,6 +377,31 @@ extern char *tw_history_fingerprint(const char *block, Jsonb *params);
 extern void tw_failure_record(const char *job, const char *batch_id, int attempt,
 							  const ErrorData *error, int line);
 
+/* ---------- in conflict/: what this transaction has read must hold at its commit ---------- */
+
+typedef enum TwTrackMode
+{
+	TW_TRACK_NONE,				/* only tw.watch's conditions */
+	TW_TRACK_ROW,
+	TW_TRACK_PREDICATE
+} TwTrackMode;
+
+/* For transactional_writer.c: hooks, which do nothing in transactions that do not track */
+extern void tw_conflict_init(void);
+
+/*
+ * From here to the end of the transaction all that it reads is tracked.  May be
+ * called before the first snapshot is taken.  Errors: 55000, 25006.
+ */
+extern void tw_track_begin(TwTrackMode mode);
+
+/*
+ * For xact.c: 40001 unless all that was read still holds; after all writes and
+ * before anything that others could wait for.  Then the end.
+ */
+extern void tw_conflict_before_commit(void);
+extern void tw_conflict_clear(void);
+
 /* ---------- in sink/prepared.c ---------- */
 
 extern void tw_prepared_init(void);

@@ -33,15 +33,18 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			tw_conflict_before_commit();
 			tw_open_before_commit(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			tw_prepared_before_prepare();
+			tw_conflict_before_commit();
 			tw_open_before_commit(true);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			tw_conflict_clear();
 			tw_open_clear();
 			tw_prepared_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);

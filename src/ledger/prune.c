@@ -17,6 +17,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -30,17 +31,19 @@ static bool prune_batch(const TwRow *batch);
 static void remember_version(TwJob *pruned, int64 version);
 static int64 prune_batches(const char *job, TimestampTz before, TwJob *pruned);
 static void prune_failures(const char *job, TimestampTz before);
+static int64 prune_stray_failures(TimestampTz before);
 static void keep_version(const char *job, const TwJob *pruned);
 
-/* Nothing that began at or after this may go */
+/* Nothing that began at or after this may go; job NULL: there is no retention */
 static TimestampTz
 cutoff(const TwJob *job, const Interval *older_than)
 {
-	if (older_than == NULL)
+	if (older_than == NULL && job != NULL)
 		older_than = job->retention;
 	if (older_than == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 job == NULL ? errmsg("older_than must not be null without a job") :
 				 errmsg("older_than must not be null for a job without retention")));
 	tw_job_check_interval("older_than", older_than);
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_mi_interval,
@@ -121,6 +124,33 @@ prune_failures(const char *job, TimestampTz before)
 	tw_table_scan_end(scan);
 }
 
+/*
+ * The same for failures of no job, or of one that was never committed: those of
+ * roles that the current user may act for.
+ */
+static int64
+prune_stray_failures(TimestampTz before)
+{
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_FAILURE, SnapshotSelf, 0, NULL);
+	int64		count = 0;
+	TwRow		row;
+	TwJob		job;
+
+	while (count < PRUNE_CHUNK && tw_table_scan_next(scan, ForwardScanDirection, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (DatumGetTimestampTz(row.values[TW_FAILURE_AT]) >= before ||
+			!has_privs_of_role(GetUserId(), DatumGetObjectId(row.values[TW_FAILURE_ROLE])) ||
+			(!row.nulls[TW_FAILURE_JOB] &&
+			 tw_job_find(TextDatumGetCString(row.values[TW_FAILURE_JOB]), &job)))
+			continue;
+		if (tw_table_delete(TW_TABLE_FAILURE, &row.tuple->t_self, false))
+			count++;
+	}
+	tw_table_scan_end(scan);
+	return count;
+}
+
 /* The highest version that was pruned outlives its row */
 static void
 keep_version(const char *job, const TwJob *pruned)
@@ -152,13 +182,11 @@ tw_prune_ledger(PG_FUNCTION_ARGS)
 	TimestampTz before;
 	int64		count;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job must not be null")));
-	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
-
 	tw_batch_check_writable("tw.prune_ledger()");
+	if (PG_ARGISNULL(0))
+		PG_RETURN_INT64(prune_stray_failures(cutoff(NULL, older_than)));
+
+	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	tw_job_require(job, &row);
 	before = cutoff(&row, older_than);
 	count = prune_batches(job, before, &pruned);

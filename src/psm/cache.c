@@ -132,7 +132,7 @@ cache_key(const char *source, int length)
 
 /* A compiled script that is still good, or NULL */
 static PsmScript *
-cache_find(uint64 key, const char *source, Jsonb *params)
+cache_find(uint64 key, const char *source, List *search_path, Jsonb *params)
 {
 	CacheEntry *entry = hash_search(cache, &key, HASH_FIND, NULL);
 	dlist_iter	iter;
@@ -144,7 +144,7 @@ cache_find(uint64 key, const char *source, Jsonb *params)
 		PsmScript  *script = dlist_container(PsmScript, chain, iter.cur);
 
 		if (strcmp(script->source, source) == 0 &&
-			strcmp(script->search_path, namespace_search_path) == 0 &&
+			equal(script->search_path, search_path) &&
 			script->scanner_settings == scanner_settings() &&
 			psm_hosts_match(script, params))
 		{
@@ -181,7 +181,9 @@ PsmScript *
 psm_cache_get(const char *source, int length, Jsonb *params)
 {
 	uint64		key = cache_key(source, length);
+	List	   *search_path = fetch_search_path(true);
 	PsmScript  *script;
+	MemoryContext oldcontext;
 
 	if (cache == NULL)
 	{
@@ -191,15 +193,19 @@ psm_cache_get(const char *source, int length, Jsonb *params)
 		ctl.entrysize = sizeof(CacheEntry);
 		cache = hash_create("psm blocks", 64, &ctl, HASH_ELEM | HASH_BLOBS);
 	}
-	script = cache_find(key, source, params);
+	script = cache_find(key, source, search_path, params);
 	if (script != NULL)
 	{
+		list_free(search_path);
 		dlist_move_head(&recent, &script->recent);
 		return script;
 	}
 
 	script = compile_reported(source, params);
-	script->search_path = MemoryContextStrdup(script->mcxt, namespace_search_path);
+	oldcontext = MemoryContextSwitchTo(script->mcxt);
+	script->search_path = list_copy(search_path);
+	MemoryContextSwitchTo(oldcontext);
+	list_free(search_path);
 	script->scanner_settings = scanner_settings();
 	script->cache_key = key;
 	MemoryContextSetParent(script->mcxt, CacheMemoryContext);

@@ -836,10 +836,10 @@ tw_check_block(PG_FUNCTION_ARGS)
 	mcxt = AllocSetContextCreate(CurrentMemoryContext, "psm check", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(mcxt);
 	check_block(&check);
+	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(mcxt);
 	SPI_finish();
 
-	MemoryContextSwitchTo(caller);
 	list_sort(check.problems, compare_problems);
 	foreach(lc, check.problems)
 	{

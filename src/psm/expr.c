@@ -177,12 +177,19 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	psm_params_parsing(parsing);
 }
 
-/* The parameter list to run a plan with; NULL when it has no parameters */
+/*
+ * The parameter list to run a plan with.  Also when it has no parameters: DDL
+ * may have changed what its names mean, and it is analysed again only then.
+ */
 static ParamListInfo
 params_for(PsmExec *ex, PsmExpr *expr)
 {
+	CachedPlanSource *source = expr->plan->source;
+
 	if (expr->plan->nslots == 0)
-		return NULL;
+		source->cursor_options |= CURSOR_OPT_GENERIC_PLAN;	/* as without the list */
+	else
+		source->cursor_options &= ~CURSOR_OPT_GENERIC_PLAN;
 	ex->params->numParams = expr->plan->nslots;
 	ex->params->parserSetupArg = expr;
 	return ex->params;

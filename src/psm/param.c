@@ -178,6 +178,45 @@ row_column(ParseState *pstate, PsmExpr *expr, PsmVar *var, const char *name, int
 	return field_param(expr, var, field, location);
 }
 
+/* row.* and label.row.*: the columns of a row variable */
+static Node *
+row_star(PsmExpr *expr, ColumnRef *cref)
+{
+	const char *name = strVal(linitial(cref->fields));
+	PsmScope   *scope = NULL;
+	PsmVar	   *var;
+	int			field;
+	RowExpr    *row;
+
+	if (list_length(cref->fields) == 3)
+	{
+		scope = lookup_label(expr, name);
+		if (scope == NULL)
+			return NULL;
+		name = strVal(lsecond(cref->fields));
+	}
+	else if (list_length(cref->fields) != 2)
+		return NULL;
+	var = lookup_name(expr, scope, name, &field);
+	if (var == NULL || field >= 0 || var->kind != PSM_VAR_ROW || var->tupdesc == NULL)
+		return NULL;
+
+	row = makeNode(RowExpr);
+	row->row_typeid = RECORDOID;
+	row->row_format = COERCE_EXPLICIT_CALL;
+	row->location = cref->location;
+	for (int i = 0; i < var->tupdesc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);
+
+		if (att->attisdropped)
+			continue;
+		row->args = lappend(row->args, field_param(expr, var, i, cref->location));
+		row->colnames = lappend(row->colnames, makeString(pstrdup(NameStr(att->attname))));
+	}
+	return (Node *) row;
+}
+
 /* Splits a.b.c; false when there is a star or anything but names in it */
 static bool
 column_names(ColumnRef *cref, char **names, int *n)
@@ -258,6 +297,8 @@ post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
 	PsmVar	   *var;
 	const PsmHostRef *ref;
 
+	if (column == NULL && IsA(llast(cref->fields), A_Star))
+		return row_star(expr, cref);
 	if (column != NULL || !column_names(cref, names, &n))
 		return NULL;
 	if (n == 1 && cref->location < 0)

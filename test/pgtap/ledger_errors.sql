@@ -20,7 +20,7 @@ SELECT throws_ok($$SELECT tw.init_producer(NULL)$$, '22023', 'job must not be nu
 SELECT throws_ok($$SELECT tw.init_producer('j', '')$$, '22023', 'instance of 0 bytes is out of range');
 SELECT throws_ok($$SELECT tw.forget_batch('j', 'b', '')$$, '22023', 'reason must not be null or empty');
 SELECT throws_ok($$SELECT tw.forget_batch('j', NULL, 'r')$$, '22023', 'batch_id must not be null or empty');
-SELECT throws_ok($$SELECT tw.prune_ledger(NULL, '1s')$$, '22023', 'job must not be null');
+SELECT throws_ok($$SELECT tw.prune_ledger(NULL, NULL)$$, '22023', 'older_than must not be null without a job');
 SELECT throws_ok($$SELECT tw.signal('00000', 'm')$$, '22023', 'invalid SQLSTATE "00000"');
 SELECT throws_ok($$SELECT tw.signal(NULL, 'm')$$, '22004', 'SQLSTATE to signal must not be null');
 SELECT throws_ok($$SELECT tw.signal('45000', NULL)$$, '22004', 'message to signal must not be null');

@@ -32,11 +32,6 @@ SELECT job, batch_id, epoch, version, fingerprint, result, rows, operations, att
 	FROM tw.ledger WHERE job = 'led';
 SELECT pg_xact_status(xid) FROM tw.ledger WHERE job = 'led';
 
--- a user's query by key goes by key
-SET enable_seqscan = off;
-EXPLAIN (COSTS OFF) SELECT job, batch_id, started_at FROM tw.batch WHERE job = 'led' AND batch_id = 'b';
-RESET enable_seqscan;
-
 -- all that has data is dumped
 SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tw'::regnamespace AND c.relkind = 'r'
 	AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'transactional_writer')::oid[]);

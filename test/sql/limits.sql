@@ -31,7 +31,7 @@ SELECT tw.forget_batch('limits', NULL, 'why');
 SELECT tw.forget_batch(NULL, 'b', 'why');
 SELECT tw.forget_batch('limits', 'b', NULL);
 SELECT tw.forget_batch('limits', 'b', '');
-SELECT tw.prune_ledger(NULL, '1 day');
+SELECT tw.prune_ledger(NULL, NULL);
 -- nothing of that has made a job
 SELECT count(*) FROM tw.jobs WHERE job LIKE 'limits%';
 

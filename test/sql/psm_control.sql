@@ -217,6 +217,18 @@ SELECT result FROM tw.atomic($$BEGIN
 	END FOR;
 	RETURN a;
 END$$);
+-- all of its columns at once
+CREATE TABLE copy (LIKE acct);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE d acct;
+	l: FOR r AS SELECT id, bal FROM acct WHERE id <= 4 ORDER BY id DO
+		INSERT INTO copy VALUES (r.*);
+		INSERT INTO copy SELECT l.r.*;
+		SELECT r.* INTO d;
+	END FOR;
+	RETURN jsonb_build_array((SELECT sum(id) FROM copy), d, (SELECT jsonb_agg(x) FROM (SELECT d.*) x));
+END$$);
+DROP TABLE copy;
 -- columns change with DDL from one loop to the next, and between runs
 SELECT result FROM tw.atomic($$BEGIN
 	DECLARE seen text DEFAULT '';
