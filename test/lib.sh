@@ -156,7 +156,7 @@ prepare() {
 	PG_CONFIG=$bin/pg_config
 
 	tar -cf - --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
-		Makefile transactional_writer.control src sql expected test doc README.md 2>/dev/null |
+		Makefile transactional_writer.control src sql expected test doc README.md CHANGELOG.md LICENSE META.json 2>/dev/null |
 		as_user tar -xf - --no-same-owner -C "$tw/src" || true
 	as_user make -s -C "$tw/src" -j "$(nproc)" COPT=-Werror PG_CONFIG="$PG_CONFIG" all lint install \
 		>"$tw/build.log" 2>&1 || { cat "$tw/build.log" >&2; die 'the build failed'; }

@@ -7,7 +7,8 @@
  * claimed in one that rolls back is no longer open, what was finished in one is
  * unfinished again.
  *
- * Locks: at the commit of a batch with an epoch, job.c's epoch lock, shared.
+ * Locks: at the commit or PREPARE of a batch with an epoch, job.c's epoch lock,
+ * shared.
  */
 #include "tw.h"
 
@@ -18,22 +19,10 @@
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
-typedef struct OpenBatch
-{
-	char	   *job;
-	char	   *batch_id;
-	bool		has_epoch;
-	int64		epoch;
-	TimestampTz started_at;
-	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
-	SubTransactionId claimed_in;
-	SubTransactionId finished_in;	/* InvalidSubTransactionId: not finished */
-} OpenBatch;
+static List *open_batches = NIL;	/* TwOpenBatch, the latest last */
 
-static List *open_batches = NIL;	/* OpenBatch, the latest last */
-
-static OpenBatch *find_open(const char *job, const char *batch_id);
-static OpenBatch *latest_unfinished(void);
+static void check_epoch(TwOpenBatch *open, bool prepare);
+static TwOpenBatch *latest_unfinished(void);
 
 /* ---------- the list ---------- */
 
@@ -41,7 +30,7 @@ void
 tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-	OpenBatch  *open = palloc0(sizeof(OpenBatch));
+	TwOpenBatch *open = palloc0(sizeof(TwOpenBatch));
 
 	open->job = pstrdup(claim->job);
 	open->batch_id = pstrdup(claim->batch_id);
@@ -54,13 +43,19 @@ tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
 	MemoryContextSwitchTo(old);
 }
 
+List *
+tw_open_list(void)
+{
+	return open_batches;
+}
+
 /* The latest come first: they are who is asked for */
-static OpenBatch *
-find_open(const char *job, const char *batch_id)
+TwOpenBatch *
+tw_open_find(const char *job, const char *batch_id)
 {
 	for (int i = list_length(open_batches) - 1; i >= 0; i--)
 	{
-		OpenBatch  *open = (OpenBatch *) list_nth(open_batches, i);
+		TwOpenBatch *open = (TwOpenBatch *) list_nth(open_batches, i);
 
 		if (strcmp(open->batch_id, batch_id) == 0 && strcmp(open->job, job) == 0)
 			return open;
@@ -72,9 +67,27 @@ find_open(const char *job, const char *batch_id)
 
 /*
  * A writer that was replaced while it ran must not commit.  The lock makes the
- * check and our commit one step for tw.init_producer; a prepared transaction
- * does not keep it, since nobody knows for how long.
+ * check and our commit one step for tw.init_producer.  It is not for a prepared
+ * transaction to keep, since nobody knows for how long: the session holds it
+ * until the transaction is prepared.
  */
+static void
+check_epoch(TwOpenBatch *open, bool prepare)
+{
+	TwJob		job;
+
+	if (prepare)
+	{
+		tw_job_hold_epoch(open->job, &open->epoch_tag);
+		open->epoch_held = true;
+	}
+	else
+		tw_job_lock_epoch(open->job, ShareLock);
+	if (!tw_job_find(open->job, &job))
+		elog(ERROR, "job \"%s\" has disappeared", open->job);
+	tw_job_check_epoch(open->job, &job, open->epoch);
+}
+
 void
 tw_open_before_commit(bool prepare)
 {
@@ -82,17 +95,12 @@ tw_open_before_commit(bool prepare)
 
 	foreach(lc, open_batches)
 	{
-		OpenBatch  *open = (OpenBatch *) lfirst(lc);
-		TwJob		job;
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
 
-		if (!open->has_epoch)
-			continue;
-		tw_job_lock_epoch(open->job, ShareLock);
-		if (!tw_job_find(open->job, &job))
-			elog(ERROR, "job \"%s\" has disappeared", open->job);
-		tw_job_check_epoch(open->job, &job, open->epoch);
+		if (open->has_epoch)
+			check_epoch(open, prepare);
 		if (prepare)
-			tw_job_unlock_epoch(open->job, ShareLock);
+			tw_job_check_preparable(open->job);
 	}
 }
 
@@ -103,7 +111,7 @@ tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent
 
 	foreach(lc, open_batches)
 	{
-		OpenBatch  *open = (OpenBatch *) lfirst(lc);
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
 
 		if (open->claimed_in == subid && !commit)
 		{
@@ -114,12 +122,23 @@ tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent
 			open->claimed_in = parent;
 		if (open->finished_in == subid)
 			open->finished_in = commit ? parent : InvalidSubTransactionId;
+		if (open->marked_in == subid)
+			open->marked_in = commit ? parent : InvalidSubTransactionId;
 	}
 }
 
 void
 tw_open_clear(void)
 {
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
+
+		if (open->epoch_held)
+			(void) LockRelease(&open->epoch_tag, ShareLock, true);
+	}
 	open_batches = NIL;
 }
 
@@ -128,7 +147,7 @@ tw_open_clear(void)
 void
 tw_batch_finish(TwOutcome *outcome)
 {
-	OpenBatch  *open = find_open(outcome->job, outcome->batch_id);
+	TwOpenBatch *open = tw_open_find(outcome->job, outcome->batch_id);
 	Datum		values[TW_RESULT_NATTS];
 	bool		nulls[TW_RESULT_NATTS] = {false};
 
@@ -152,14 +171,14 @@ tw_batch_finish(TwOutcome *outcome)
 }
 
 /* The latest batch of tw.begin_batch that is not finished */
-static OpenBatch *
+static TwOpenBatch *
 latest_unfinished(void)
 {
 	bool		any = false;
 
 	for (int i = list_length(open_batches) - 1; i >= 0; i--)
 	{
-		OpenBatch  *open = (OpenBatch *) list_nth(open_batches, i);
+		TwOpenBatch *open = (TwOpenBatch *) list_nth(open_batches, i);
 
 		if (open->by_caller && open->finished_in == InvalidSubTransactionId)
 			return open;
@@ -178,7 +197,7 @@ PG_FUNCTION_INFO_V1(tw_finish_batch);
 Datum
 tw_finish_batch(PG_FUNCTION_ARGS)
 {
-	OpenBatch  *open;
+	TwOpenBatch *open;
 	TwOutcome	outcome = {0};
 
 	tw_batch_check_writable("tw.finish_batch()");

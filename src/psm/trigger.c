@@ -13,7 +13,6 @@
 #include "psm/psm.h"
 
 #include "access/htup_details.h"
-#include "access/tupconvert.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "utils/array.h"
@@ -149,6 +148,19 @@ mentions(const char *source, const char *name)
 	return false;
 }
 
+/* Before the row is written its generated columns are not computed yet */
+static void
+forget_generated(PsmValue *v, TupleDesc tupdesc)
+{
+	if (tupdesc->constr == NULL || !tupdesc->constr->has_generated_stored)
+		return;
+	for (int i = 0; i < tupdesc->natts; i++)
+	{
+		if (TupleDescAttr(tupdesc, i)->attgenerated)
+			v->nulls[i] = true;
+	}
+}
+
 static void
 bind_rows(PsmExec *ex, const TriggerData *data)
 {
@@ -169,6 +181,8 @@ bind_rows(PsmExec *ex, const TriggerData *data)
 			old = data->tg_trigtuple;
 	}
 	psm_row_set(ex, ex->script->vars[VAR_NEW], new, tupdesc);
+	if (new != NULL && TRIGGER_FIRED_BEFORE(data->tg_event))
+		forget_generated(&ex->values[VAR_NEW], tupdesc);
 	psm_row_set(ex, ex->script->vars[VAR_OLD], old, tupdesc);
 }
 
@@ -208,13 +222,11 @@ row_tuple(PsmExec *ex, TriggerCall *call, TriggerVar which)
 
 /* Any row that was returned, as a tuple of the table */
 static HeapTuple
-datum_tuple(TriggerCall *call, Datum value, Oid type)
+datum_tuple(PsmExec *ex, TriggerCall *call, Datum value, Oid type)
 {
 	HeapTupleHeader header;
 	HeapTupleData tuple;
 	TupleDesc	from;
-	TupleConversionMap *map;
-	MemoryContext oldcontext;
 	HeapTuple	result;
 
 	if (!type_is_rowtype(type))
@@ -229,11 +241,9 @@ datum_tuple(TriggerCall *call, Datum value, Oid type)
 	ItemPointerSetInvalid(&tuple.t_self);
 	tuple.t_tableOid = InvalidOid;
 	tuple.t_data = header;
-	oldcontext = MemoryContextSwitchTo(call->caller);
-	map = convert_tuples_by_position(from, RelationGetDescr(call->data->tg_relation),
-									 gettext_noop("returned row does not match the trigger's table"));
-	result = map ? execute_attr_map_tuple(&tuple, map) : heap_copytuple(&tuple);
-	MemoryContextSwitchTo(oldcontext);
+	result = psm_cast_tuple(psm_econtext(ex), &tuple, from,
+							RelationGetDescr(call->data->tg_relation), call->caller,
+							"the returned row does not match the trigger's table");
 	ReleaseTupleDesc(from);
 	return result;
 }
@@ -259,7 +269,7 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 	{
 		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
 		call->tuple = isnull || !TRIGGER_FIRED_FOR_ROW(call->data->tg_event) ? NULL
-			: datum_tuple(call, value, type);
+			: datum_tuple(ex, call, value, type);
 		psm_eval_cleanup(ex);
 	}
 }

@@ -25,6 +25,25 @@
 
 /* ---------- types ---------- */
 
+/* Does a script seem to use columns of the row name?  Otherwise it is one value, of whatever columns. */
+static bool
+takes_apart(const char *source, const char *name)
+{
+	int			length = name ? strlen(name) : 0;
+
+	for (; name != NULL && *source != '\0'; source++)
+	{
+		const char *behind = source + length;
+
+		if (pg_strncasecmp(source, name, length) != 0)
+			continue;
+		behind += strspn(behind, "\" \t\r\n");
+		if (*behind == '.')
+			return true;
+	}
+	return false;
+}
+
 static void
 var_set_type(PsmScript *script, PsmVar *var)
 {
@@ -43,6 +62,8 @@ var_set_type(PsmScript *script, PsmVar *var)
 		ReleaseTupleDesc(tupdesc);
 		var->tupdesc_id = assign_record_type_identifier(getBaseType(var->type), -1);
 	}
+	else if (var->type == RECORDOID && takes_apart(script->source, var->name))
+		var->kind = PSM_VAR_ROW;	/* an argument, whose columns each call brings */
 }
 
 /* A declared type that is being looked up */
@@ -214,6 +235,8 @@ psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc)
 
 		psm_shape_change(ex, var->tupdesc != NULL);
 		oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
+		if (var->tupdesc != NULL)
+			FreeTupleDesc(var->tupdesc);
 		var->tupdesc = BlessTupleDesc(CreateTupleDescCopy(tupdesc));
 		var->type = RECORDOID;
 		var->typmod = var->tupdesc->tdtypmod;
@@ -402,11 +425,16 @@ row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 {
 	PsmValue   *v = &ex->values[var->number];
 	ExprContext *econtext = psm_econtext(ex);
-	int			n = v->nfields;
-	Datum	   *values = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(Datum));
-	bool	   *nulls = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(bool));
+	int			n;
+	Datum	   *values;
+	bool	   *nulls;
 	int			from = 0;
 
+	if (var->type == RECORDOID)
+		psm_row_describe(ex, var, tupdesc);
+	n = v->nfields;
+	values = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(Datum));
+	nulls = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, n * sizeof(bool));
 	for (int i = 0; i < n; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(var->tupdesc, i);

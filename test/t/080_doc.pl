@@ -1,5 +1,6 @@
 # README.md and doc/ show only what was really printed: their examples are run, and what
 # comes out is what they say (see Documentation.pm).  `test/doc --update` puts it right.
+# Their links lead somewhere, and the README's reference names all there is.
 use strict;
 use warnings;
 
@@ -39,5 +40,54 @@ foreach my $page (@pages)
 
 	ok($ended, "$name ends") or diag($@);
 }
+
+# Links: a page's headings are anchors as GitHub makes them
+
+sub anchors
+{
+	my %seen;
+	my $text = slurp_file($_[0]) =~ s/^```.*?^```$//msgr;
+
+	return map { my $a = lc; $a =~ s/[^\w\- ]//g; $a =~ tr/ /-/; $seen{$a}++ ? "$a-" . ($seen{$a} - 1) : $a } $text =~ /^#+ +(.*?) *$/mg;
+}
+
+foreach my $page (@pages)
+{
+	my $text = slurp_file($page) =~ s/^```.*?^```$//msgr;
+
+	foreach my $link ($text =~ /\]\(([^)]+)\)/g)
+	{
+		my ($path, $anchor) = split(/#/, $link, 2);
+
+		next if $link =~ /^\w+:/;
+		my $target = $path eq '' ? $page : dirname($page) . "/$path";
+		my $good = -e $target && (!defined $anchor || grep { $_ eq $anchor } anchors($target));
+
+		ok($good, basename($page) . " links to $link") or diag('no such page or heading');
+	}
+}
+
+# The reference
+
+my $readme = slurp_file("$top/README.md");
+
+foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
+	LOAD 'transactional_writer';
+	SELECT DISTINCT 'tw.' || proname || '(' FROM pg_proc
+	WHERE pronamespace = 'tw'::regnamespace AND proname NOT LIKE 'psm\_%'
+	UNION SELECT 'tw.' || relname FROM pg_class WHERE relnamespace = 'tw'::regnamespace AND relkind = 'v'
+	UNION SELECT '| `' || split_part(name, '.', 2) || '` |' FROM pg_settings WHERE name LIKE 'transactional_writer.%'
+	ORDER BY 1})))
+{
+	ok(index($readme, $name) >= 0, "README.md has $name in its reference");
+}
+
+# One version everywhere
+
+my ($version) = slurp_file("$top/transactional_writer.control") =~ /^default_version = '(.*)'$/m;
+my @elsewhere = slurp_file("$top/META.json") =~ /^\t.*?"version": "([\d.]+)",?$/mg;
+
+is_deeply(\@elsewhere, [ $version, $version ], 'META.json has the version of the control file');
+like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$version\E /m, 'CHANGELOG.md has it too');
 
 done_testing();
