@@ -354,6 +354,8 @@ parse_set_one(PsmParser *p, const PsmToken *first)
 		expect_equals(p);
 		stmt->value = psm_parse_expr(p, STOP_COMMA, "An expression");
 	}
+	if (stmt->target.field == NULL)
+		stmt->value->target = stmt->target.var;
 	return &stmt->stmt;
 }
 
