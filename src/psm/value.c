@@ -324,7 +324,7 @@ psm_values_init(PsmExec *ex)
 	}
 }
 
-/* A copy by reference in the current context; out-of-line values are fetched, expanded ones flattened */
+/* A copy in the current context; out-of-line values are fetched, expanded ones flattened */
 static Datum
 copy_value(Datum value, int16 typlen)
 {
