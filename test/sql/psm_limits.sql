@@ -67,7 +67,7 @@ DROP FUNCTION again, handled;
 -- ... in parameters (the text differs between versions)
 \set VERBOSITY sqlstate
 SELECT tw.atomic('BEGIN RETURN :x::int[]; END', ('{"x": ' || repeat('[', 1000) || repeat(']', 1000) || '}')::jsonb);
-\set VERBOSITY default
+\set VERBOSITY terse
 \echo :SQLSTATE
 SELECT length(result::text) FROM tw.atomic('BEGIN RETURN :x; END', ('{"x": ' || repeat('[', 1000) || repeat(']', 1000) || '}')::jsonb);
 
