@@ -14,7 +14,7 @@ use Time::HiRes qw(usleep);
 use TransactionalWriter;
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 40;
-my $node = new_server('main', 'max_prepared_transactions = 300', 'max_connections = 60',
+my $node = new_server('main', 'max_prepared_transactions = 300', 'max_connections = 60', 'fsync = off',
 	'log_min_messages = fatal');
 my $dir = PostgreSQL::Test::Utils::tempdir();
 
