@@ -7,7 +7,8 @@
  * claimed in one that rolls back is no longer open, what was finished in one is
  * unfinished again.
  *
- * Locks: at the commit of a batch with an epoch, job.c's epoch lock, shared.
+ * Locks: at the commit of a batch with an epoch, job.c's lock on the epoch, shared;
+ * at that of one with a version, job.c's lock on versions, exclusive.
  */
 #include "tw.h"
 
@@ -24,6 +25,8 @@ typedef struct OpenBatch
 	char	   *batch_id;
 	bool		has_epoch;
 	int64		epoch;
+	bool		in_order;		/* its version must be the job's highest at the commit */
+	int64		version;
 	TimestampTz started_at;
 	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
 	SubTransactionId claimed_in;
@@ -34,11 +37,14 @@ static List *open_batches = NIL;	/* OpenBatch, the latest last */
 
 static OpenBatch *find_open(const char *job, const char *batch_id);
 static OpenBatch *latest_unfinished(void);
+static void check_epochs(bool prepare);
+static void check_versions(bool prepare);
+static int	compare_versions(const ListCell *a, const ListCell *b);
 
 /* ---------- the list ---------- */
 
 void
-tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
+tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 	OpenBatch  *open = palloc0(sizeof(OpenBatch));
@@ -47,6 +53,8 @@ tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
 	open->batch_id = pstrdup(claim->batch_id);
 	open->has_epoch = claim->has_epoch;
 	open->epoch = claim->epoch;
+	open->in_order = in_order;
+	open->version = claim->version;
 	open->started_at = outcome->started_at;
 	open->by_caller = claim->by_caller;
 	open->claimed_in = GetCurrentSubTransactionId();
@@ -70,13 +78,9 @@ find_open(const char *job, const char *batch_id)
 
 /* ---------- the end of a transaction ---------- */
 
-/*
- * A writer that was replaced while it ran must not commit.  The lock makes the
- * check and our commit one step for tw.init_producer; a prepared transaction
- * does not keep it, since nobody knows for how long.
- */
-void
-tw_open_before_commit(bool prepare)
+/* A writer that was replaced while it ran must not commit */
+static void
+check_epochs(bool prepare)
 {
 	ListCell   *lc;
 
@@ -87,13 +91,68 @@ tw_open_before_commit(bool prepare)
 
 		if (!open->has_epoch)
 			continue;
-		tw_job_lock_epoch(open->job, ShareLock);
+		tw_job_lock(open->job, TW_LOCK_EPOCH, ShareLock);
 		if (!tw_job_find(open->job, &job))
 			elog(ERROR, "job \"%s\" has disappeared", open->job);
 		tw_job_check_epoch(open->job, &job, open->epoch);
 		if (prepare)
-			tw_job_unlock_epoch(open->job, ShareLock);
+			tw_job_unlock(open->job, TW_LOCK_EPOCH, ShareLock);
 	}
+}
+
+static int
+compare_versions(const ListCell *a, const ListCell *b)
+{
+	OpenBatch  *left = (OpenBatch *) lfirst(a);
+	OpenBatch  *right = (OpenBatch *) lfirst(b);
+	int			jobs = strcmp(left->job, right->job);
+
+	if (jobs != 0)
+		return jobs;
+	return left->version < right->version ? -1 : left->version > right->version;
+}
+
+/*
+ * Nor must a version that was overtaken; of several of one job the lowest tells.
+ * Two that commit at once lock their jobs in the same order.
+ */
+static void
+check_versions(bool prepare)
+{
+	List	   *versioned = NIL;
+	OpenBatch  *last = NULL;
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		if (((OpenBatch *) lfirst(lc))->in_order)
+			versioned = lappend(versioned, lfirst(lc));
+	}
+	list_sort(versioned, compare_versions);
+	foreach(lc, versioned)
+	{
+		OpenBatch  *open = (OpenBatch *) lfirst(lc);
+
+		if (last != NULL && strcmp(last->job, open->job) == 0)
+			continue;
+		last = open;
+		tw_job_lock(open->job, TW_LOCK_VERSION, ExclusiveLock);
+		tw_batch_check_overtaken(open->job, open->batch_id, open->version);
+		if (prepare)
+			tw_job_unlock(open->job, TW_LOCK_VERSION, ExclusiveLock);
+	}
+	list_free(versioned);
+}
+
+/*
+ * The locks make the checks and our commit one step for the others; a prepared
+ * transaction does not keep them, since nobody knows for how long.
+ */
+void
+tw_open_before_commit(bool prepare)
+{
+	check_epochs(prepare);
+	check_versions(prepare);
 }
 
 void
