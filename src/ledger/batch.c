@@ -257,13 +257,17 @@ check_version(const TwClaim *claim)
 	return true;
 }
 
-/* At the commit of a claim that was in order: another transaction may have overtaken it */
+/*
+ * At the commit of a claim that was in order: another transaction may have
+ * overtaken it.  One that was forgotten on purpose may have been.
+ */
 void
 tw_batch_check_overtaken(const char *job, const char *batch_id, int64 version)
 {
 	int64		highest;
 
-	if (highest_version(job, batch_id, false, &highest) && version <= highest)
+	if (highest_version(job, batch_id, false, &highest) && version <= highest &&
+		!tw_forget_pending(job, batch_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_OUT_OF_ORDER),
 				 errmsg("version %lld of job \"%s\" is out of order", (long long) version, job),

@@ -239,9 +239,12 @@ tw_finish_batch(PG_FUNCTION_ARGS)
 {
 	OpenBatch  *open;
 	TwOutcome	outcome = {0};
+	TwJob		job;
 
 	tw_batch_check_writable("tw.finish_batch()");
 	open = latest_unfinished();
+	/* a function of its owner's may have begun it for somebody else */
+	tw_job_require(open->job, &job);
 
 	outcome.status = TW_APPLIED;
 	outcome.job = open->job;
