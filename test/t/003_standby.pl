@@ -49,6 +49,7 @@ is($standby->safe_psql('postgres', q(SELECT result FROM tw.atomic('BEGIN ATOMIC 
 $primary->safe_psql('postgres', q(
 	CREATE TABLE acked (batch text);
 	SELECT tw.init_producer('open', 'old primary');
+	SELECT tw.create_job('prepared');
 	ALTER SYSTEM SET synchronous_standby_names = '*';
 	SELECT pg_reload_conf();));
 $primary->poll_query_until('postgres', q(SELECT sync_state = 'sync' FROM pg_stat_replication)) or die 'no synchronous standby';
