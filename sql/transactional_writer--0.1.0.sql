@@ -273,13 +273,75 @@ COMMENT ON FUNCTION tw.check_block(text, jsonb) IS
 
 CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
 	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
-	conflicts text DEFAULT 'write', max_attempts int DEFAULT NULL,
+	conflicts text DEFAULT 'row', max_attempts int DEFAULT NULL,
 	INOUT status text DEFAULT NULL, INOUT result jsonb DEFAULT NULL,
 	INOUT rows bigint DEFAULT NULL, INOUT attempts int DEFAULT NULL)
 LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run';
 COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
-'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+
+-- ---------------------------------------------------------------------------
+-- The two-phase sink: batches in prepared transactions
+-- ---------------------------------------------------------------------------
+
+-- Insert-only as well, and written in the transaction that is prepared: its gid.
+-- Rows are numbered for each gid, so that no gid can be used for two transactions.
+CREATE TABLE tw.prepared (
+	gid text COLLATE pg_catalog."C" NOT NULL,
+	number int NOT NULL,
+	xid xid8 NOT NULL,
+	job text COLLATE pg_catalog."C" NOT NULL,
+	batch_id text COLLATE pg_catalog."C" NOT NULL,
+	epoch bigint,
+	CONSTRAINT prepared_pkey PRIMARY KEY (gid, number)
+) USING heap;
+CREATE INDEX prepared_xid_idx ON tw.prepared (xid);
+REVOKE ALL ON tw.prepared FROM PUBLIC;
+COMMENT ON TABLE tw.prepared IS
+'the gids of batches that were committed by COMMIT PREPARED, kept as long as the batch; those in doubt are in view tw.in_doubt';
+SELECT pg_catalog.pg_extension_config_dump('tw.prepared', '');
+
+CREATE FUNCTION tw.prepare_batch(job text, batch_id text) RETURNS text
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_prepare_batch';
+COMMENT ON FUNCTION tw.prepare_batch(text, text) IS
+'marks a batch that this transaction has claimed, and returns the gid for PREPARE TRANSACTION; the same for all batches of one transaction. Errors: 22023, 25006, 55000';
+
+CREATE PROCEDURE tw.commit_prepared(gid text, INOUT status text DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_commit_prepared';
+COMMENT ON PROCEDURE tw.commit_prepared(text, text) IS
+'commits a prepared batch: committed, or already_committed when it was before. May be repeated. Errors: 0A000, 22023, 25006, 2D000, 42501, 42704, TW003, TW010';
+
+CREATE PROCEDURE tw.abort_prepared(gid text, reason text, INOUT status text DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_abort_prepared';
+COMMENT ON PROCEDURE tw.abort_prepared(text, text, text) IS
+'rolls a prepared batch back: aborted, or already_committed when it cannot be any more. Who, when and why go to tw.audit_log. Errors: those of tw.commit_prepared';
+
+CREATE PROCEDURE tw.recover(job text, epoch bigint, commit text[] DEFAULT '{}',
+	INOUT committed int DEFAULT NULL, INOUT aborted int DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_recover';
+COMMENT ON PROCEDURE tw.recover(text, bigint, text[], int, int) IS
+'commits the job''s prepared batches that commit names by gid or batch_id, rolls back its others of older epochs, and touches nothing else. epoch: the current one, of tw.init_producer. Errors: 0A000, 22023, 25006, 2D000, 42501, 42704, 55000, TW001, TW003, TW010';
+
+-- The function itself shows each user only what is his, as the views do
+CREATE FUNCTION tw.in_doubt_batches(OUT job text, OUT batch_id text, OUT owner pg_catalog.regrole,
+	OUT epoch bigint, OUT fenced boolean, OUT gid text, OUT xid xid, OUT prepared_by pg_catalog.regrole,
+	OUT prepared_at timestamptz, OUT overdue boolean) RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_in_doubt_batches';
+COMMENT ON FUNCTION tw.in_doubt_batches() IS 'what view tw.in_doubt shows';
+
+CREATE VIEW tw.in_doubt WITH (security_barrier) AS
+	SELECT d.job, d.batch_id, d.owner, d.epoch, d.fenced, d.gid, d.xid, d.prepared_by, d.prepared_at,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) d.prepared_at AS age, d.overdue
+	FROM tw.in_doubt_batches() d;
+GRANT SELECT ON tw.in_doubt TO PUBLIC;
+COMMENT ON VIEW tw.in_doubt IS
+'prepared batches of the jobs the current user may use, neither committed nor rolled back. fenced: of an older epoch than the job''s; overdue: older than transactional_writer.prepared_timeout';
 
 -- ---------- LANGUAGE psm ----------
 
@@ -302,3 +364,28 @@ COMMENT ON FUNCTION tw.psm_validator(oid) IS 'checks a body in LANGUAGE psm when
 CREATE TRUSTED LANGUAGE psm
 	HANDLER tw.psm_call_handler INLINE tw.psm_inline_handler VALIDATOR tw.psm_validator;
 COMMENT ON LANGUAGE psm IS 'SQL/PSM: BEGIN ATOMIC ... END blocks as functions, procedures, triggers and DO';
+
+-- ---------------------------------------------------------------------------
+-- Conflict checks.  They see what the caller's own statements read, and nothing
+-- beyond it, so PUBLIC may call them.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION tw.track_reads(mode text DEFAULT 'predicate') RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_track_reads';
+COMMENT ON FUNCTION tw.track_reads(text) IS
+'from the next statement to the end of the transaction, what it reads must still hold when it commits, otherwise 40001. predicate: no row that a scan would find may have changed; row: no row that was read. Errors: 0A000 (what cannot be tracked), 22004, 22023, 25006, 55000';
+
+CREATE FUNCTION tw.check_conflicts(OUT relation regclass, OUT kind text, OUT detail text, OUT xid xid)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_check_conflicts';
+COMMENT ON FUNCTION tw.check_conflicts() IS
+'what the commit of this transaction would fail for if it came now; nothing: it would go through. kind: inserted, updated, deleted, moved, gone or children';
+
+CREATE FUNCTION tw.watch(relation regclass, predicate text DEFAULT 'true', params jsonb DEFAULT '{}')
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_watch';
+COMMENT ON FUNCTION tw.watch(regclass, text, jsonb) IS
+'until this transaction commits, no row of the relation that satisfies the predicate may be inserted, changed or deleted by others, otherwise the commit fails with 40001. :name and params.name in the predicate are taken from params. Errors: 0A000, 22004, 22023, 42809, and those of a query';

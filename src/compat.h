@@ -31,6 +31,13 @@
 #define TW_MY_LXID (MyProc->lxid)
 #endif
 
+/* 17: LockHeldByMe() may count stronger locks as well */
+#if PG_VERSION_NUM >= 170000
+#define tw_lock_held(tag, mode) LockHeldByMe(tag, mode, false)
+#else
+#define tw_lock_held(tag, mode) LockHeldByMe(tag, mode)
+#endif
+
 /* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */
 #if PG_VERSION_NUM >= 170000
 #define tw_release_plan_refs(owner) ReleaseAllPlanCacheRefsInOwner(owner)
@@ -50,6 +57,62 @@
 #define tw_hard_errors NULL
 #else
 #define tw_hard_errors false
+#endif
+
+/* 16: RelFileNode became RelFileLocator, and its relNode a relNumber of a type of its own */
+#if PG_VERSION_NUM >= 160000
+#include "storage/relfilelocator.h"
+#define TwLocator RelFileLocator
+#define TwFileNumber RelFileNumber
+#define TW_LOCATOR(rel) ((rel)->rd_locator)
+#define TW_FILE_NUMBER(rel) ((rel)->rd_locator.relNumber)
+#define TW_LOCATOR_EQUALS RelFileLocatorEquals
+#define TW_NEW_FILE_SUBID(rel) ((rel)->rd_firstRelfilelocatorSubid)
+#else
+#include "storage/relfilenode.h"
+#define TwLocator RelFileNode
+#define TwFileNumber Oid
+#define TW_LOCATOR(rel) ((rel)->rd_node)
+#define TW_FILE_NUMBER(rel) ((rel)->rd_node.relNode)
+#define TW_LOCATOR_EQUALS RelFileNodeEquals
+#define TW_NEW_FILE_SUBID(rel) ((rel)->rd_firstRelfilenodeSubid)
+#endif
+
+/* 17: InvalidBackendId became INVALID_PROC_NUMBER */
+#if PG_VERSION_NUM >= 170000
+#define TW_NO_BACKEND INVALID_PROC_NUMBER
+#else
+#define TW_NO_BACKEND InvalidBackendId
+#endif
+
+/* 17: LockHeldByMe() can ask for stronger modes as well */
+#if PG_VERSION_NUM >= 170000
+#define tw_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode, false)
+#else
+#define tw_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode)
+#endif
+
+/* 18: ConditionalXactLockTableWait() may log a failure */
+#if PG_VERSION_NUM >= 180000
+#define tw_xact_lock_conditional_wait(xid) ConditionalXactLockTableWait(xid, false)
+#else
+#define tw_xact_lock_conditional_wait(xid) ConditionalXactLockTableWait(xid)
+#endif
+
+/* 18: RelationGetPrimaryKeyIndex() may answer with a deferrable one */
+#if PG_VERSION_NUM >= 180000
+#define TW_PRIMARY_KEY(rel) RelationGetPrimaryKeyIndex(rel, false)
+#else
+#define TW_PRIMARY_KEY(rel) RelationGetPrimaryKeyIndex(rel)
+#endif
+
+/* 18: ExecutorRun lost execute_once */
+#if PG_VERSION_NUM >= 180000
+#define TW_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count
+#define TW_RUN_PASS query, direction, count
+#else
+#define TW_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once
+#define TW_RUN_PASS query, direction, count, execute_once
 #endif
 
 /* 18: index_beginscan takes a place to count in */

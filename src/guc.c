@@ -15,9 +15,12 @@ int			tw_max_attempts = 5;
 int			tw_retry_backoff = 10;
 bool		tw_claim_wait = true;
 int			tw_block_timeout = 0;
+int			tw_conflict_wait = 1000;
+int			tw_max_tracked_rows = 1000000;
 bool		tw_history = true;
 int			tw_block_cache = 64;
 bool		tw_log_failures = true;
+int			tw_prepared_timeout = 600;
 
 void
 tw_guc_init(void)
@@ -41,6 +44,16 @@ tw_guc_init(void)
 							"0 turns it off.",
 							&tw_block_timeout, 0, 0, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.conflict_wait",
+							"Longest time a commit waits for a younger transaction that has changed what it read.",
+							"0: SQLSTATE 40001 at once.",
+							&tw_conflict_wait, 1000, 0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.max_tracked_rows",
+							"Number of read rows a transaction remembers.",
+							"Beyond it, a relation's rows are replaced by one condition on the whole relation.",
+							&tw_max_tracked_rows, 1000000, 0, 100000000,
+							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("transactional_writer.history",
 							 "Record in the ledger what each statement of a block did.",
 							 NULL, &tw_history, true,
@@ -53,6 +66,11 @@ tw_guc_init(void)
 							 "Write what CALL tw.run had to retry or gave up on to tw.failures.",
 							 NULL, &tw_log_failures, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.prepared_timeout",
+							"Age from which a prepared batch is reported as overdue.",
+							"It stays prepared until somebody resolves it. 0 turns it off.",
+							&tw_prepared_timeout, 600, 0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("transactional_writer");
 }

@@ -58,6 +58,7 @@ static TableInfo tables[] =
 	[TW_TABLE_FAILURE] = {"failure", TW_FAILURE_NATTS},
 	[TW_TABLE_AUDIT] = {"audit", TW_AUDIT_NATTS},
 	[TW_TABLE_OFFSET] = {"source_offset", TW_OFFSET_NATTS},
+	[TW_TABLE_PREPARED] = {"prepared", TW_PREPARED_NATTS},
 };
 
 typedef struct TableIndexInfo
@@ -80,6 +81,8 @@ static TableIndexInfo indexes[] =
 	[TW_INDEX_FAILURE] = {"failure_job_at_idx", TW_TABLE_FAILURE, {F_TEXTEQ}},
 	[TW_INDEX_AUDIT] = {"audit_job_batch_id_idx", TW_TABLE_AUDIT, {F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_OFFSET] = {"source_offset_pkey", TW_TABLE_OFFSET, {F_TEXTEQ, F_TEXTEQ, F_TEXTEQ}},
+	[TW_INDEX_PREPARED] = {"prepared_pkey", TW_TABLE_PREPARED, {F_TEXTEQ}},
+	[TW_INDEX_PREPARED_XID] = {"prepared_xid_idx", TW_TABLE_PREPARED, {F_XID8EQ}},
 };
 
 struct TwScan

@@ -13,4 +13,6 @@ _PG_init(void)
 {
 	tw_guc_init();
 	tw_xact_init();
+	tw_conflict_init();
+	tw_prepared_init();
 }

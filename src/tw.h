@@ -13,8 +13,9 @@
 #include "access/transam.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
+#include "nodes/pg_list.h"
 #include "storage/itemptr.h"
-#include "storage/lockdefs.h"
+#include "storage/lock.h"
 #include "utils/jsonb.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
@@ -36,6 +37,7 @@ extern int	tw_max_tracked_rows;
 extern bool tw_history;
 extern int	tw_block_cache;		/* compiled blocks kept in a session */
 extern bool tw_log_failures;	/* write tw.failures */
+extern int	tw_prepared_timeout;	/* s, 0: none */
 
 extern void tw_guc_init(void);
 
@@ -52,6 +54,7 @@ typedef enum TwTable
 	TW_TABLE_BATCH_OUTCOME,
 	TW_TABLE_FAILURE,
 	TW_TABLE_AUDIT,
+	TW_TABLE_PREPARED,
 	TW_TABLE_OFFSET
 } TwTable;
 
@@ -64,6 +67,8 @@ typedef enum TwIndex
 	TW_INDEX_BATCH_OUTCOME,		/* keys xid, job, batch_id */
 	TW_INDEX_FAILURE,			/* (job, at) */
 	TW_INDEX_AUDIT,				/* (job, batch_id) */
+	TW_INDEX_PREPARED,			/* (gid, number), key gid */
+	TW_INDEX_PREPARED_XID,		/* (xid) */
 	TW_INDEX_OFFSET				/* (job, source, partition) */
 } TwIndex;
 
@@ -92,6 +97,11 @@ enum
 {
 	TW_AUDIT_AT, TW_AUDIT_ROLE, TW_AUDIT_ACTION, TW_AUDIT_JOB, TW_AUDIT_BATCH_ID,
 	TW_AUDIT_REASON, TW_AUDIT_NATTS
+};
+enum
+{
+	TW_PREPARED_GID, TW_PREPARED_NUMBER, TW_PREPARED_XID, TW_PREPARED_JOB, TW_PREPARED_BATCH_ID,
+	TW_PREPARED_EPOCH, TW_PREPARED_NATTS
 };
 enum
 {
@@ -260,6 +270,16 @@ typedef enum TwJobLock
 extern void tw_job_lock(const char *job, TwJobLock what, LOCKMODE mode);
 extern void tw_job_unlock(const char *job, TwJobLock what, LOCKMODE mode);
 
+/*
+ * For PREPARE TRANSACTION: a share lock that the session keeps until the
+ * transaction is prepared, and that does not become the prepared one's.  To be
+ * released by the tag, since no name can be looked up then.
+ */
+extern void tw_job_hold_epoch(const char *job, LOCKTAG *tag);
+
+/* 55000 when this transaction has moved the job's epoch or written its row */
+extern void tw_job_check_preparable(const char *job);
+
 /* TW001 when a newer writer has taken over; 22023 when the epoch was never given out */
 extern void tw_job_check_epoch(const char *job, const TwJob *row, int64 epoch);
 
@@ -317,8 +337,30 @@ extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
 
 /* ---------- in ledger/open.c ---------- */
 
+/* A batch that this transaction has claimed; in TopTransactionContext */
+typedef struct TwOpenBatch
+{
+	char	   *job;
+	char	   *batch_id;
+	bool		has_epoch;
+	int64		epoch;
+	bool		in_order;		/* its version must be the job's highest at the commit */
+	int64		version;
+	TimestampTz started_at;
+	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
+	SubTransactionId claimed_in;
+	SubTransactionId finished_in;	/* InvalidSubTransactionId: not finished */
+	SubTransactionId marked_in; /* by tw.prepare_batch, likewise; owned by sink/prepared.c */
+	bool		epoch_held;		/* by tw_job_hold_epoch(), under the tag */
+	LOCKTAG		epoch_tag;
+} TwOpenBatch;
+
 /* tw_batch_finish(), see above, and; in_order: its version must stay the highest to the commit */
 extern void tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order);
+
+/* TwOpenBatch of each, in the order of their claims; and one of them, or NULL */
+extern List *tw_open_list(void);
+extern TwOpenBatch *tw_open_find(const char *job, const char *batch_id);
 
 /* For xact.c: the last check of what is open, and its end */
 extern void tw_open_before_commit(bool prepare);
@@ -330,6 +372,7 @@ extern void tw_open_clear(void);
 #define TW_ACTION_FORGET	"forget_batch"
 #define TW_ACTION_RUN_AGAIN "run_again"
 #define TW_ACTION_REASSIGN	"reassign_job"
+#define TW_ACTION_ABORT		"abort_prepared"
 
 /* A row of tw.audit_log, by the current user, now */
 /* batch_id and reason may be NULL */
@@ -394,6 +437,124 @@ extern char *tw_history_fingerprint(const char *block, Jsonb *params);
 /* Inserts a row of tw.failures into the current transaction; job and batch_id may be NULL */
 extern void tw_failure_record(const char *job, const char *batch_id, int attempt,
 							  const ErrorData *error, int line);
+
+/* ---------- in conflict/: what this transaction has read must hold at its commit ---------- */
+
+typedef enum TwTrackMode
+{
+	TW_TRACK_NONE,				/* only tw.watch's conditions */
+	TW_TRACK_ROW,
+	TW_TRACK_PREDICATE
+} TwTrackMode;
+
+/* For transactional_writer.c: hooks, which do nothing in transactions that do not track */
+extern void tw_conflict_init(void);
+
+/*
+ * From here to the end of the transaction all that it reads is tracked.  May be
+ * called before the first snapshot is taken.  Errors: 55000, 25006.
+ */
+extern void tw_track_begin(TwTrackMode mode);
+
+/*
+ * For xact.c: 40001 unless all that was read still holds; after all writes and
+ * before anything that others could wait for.  Then the end.
+ */
+extern void tw_conflict_before_commit(void);
+extern void tw_conflict_clear(void);
+
+/* ---------- in sink/prepared.c ---------- */
+
+extern void tw_prepared_init(void);
+
+/* For xact.c: records the batches of a transaction that is being prepared, and its end */
+extern void tw_prepared_before_prepare(void);
+extern void tw_prepared_clear(void);
+
+/* 55000 where the server takes no prepared transactions */
+extern void tw_prepared_check_enabled(void);
+
+/* Deletes what is known of the gid of a batch that leaves the ledger */
+extern void tw_prepared_forget(const TwRow *batch, bool wait);
+
+/* ---------- in sink/doubt.c ---------- */
+
+/* A batch in a prepared transaction, or one that was committed in it */
+typedef struct TwDoubtBatch
+{
+	char	   *job;
+	char	   *batch_id;
+	bool		has_epoch;
+	int64		epoch;
+} TwDoubtBatch;
+
+/* A transaction that is prepared, in any database of the server */
+typedef struct TwDoubt
+{
+	TransactionId xid;
+	char	   *gid;
+	TimestampTz prepared_at;
+	Oid			role;			/* that prepared it */
+	Oid			database;
+	List	   *batches;		/* TwDoubtBatch; NIL: none of ours, or another database */
+} TwDoubt;
+
+/* Where a gid stands */
+typedef enum TwDoubtState
+{
+	TW_DOUBT_PREPARED,
+	TW_DOUBT_IN_LEDGER,			/* committed */
+	TW_DOUBT_RUNNING,			/* its transaction is neither prepared nor ended */
+	TW_DOUBT_UNKNOWN			/* never heard of, or rolled back */
+} TwDoubtState;
+
+/* The prepared transactions of this database that hold batches: TwDoubt */
+extern List *tw_doubt_list(void);
+
+/* Fills doubt: its batches unless the gid is unknown, all of it when it is prepared */
+extern TwDoubtState tw_doubt_look(const char *gid, TwDoubt *doubt);
+
+/* The newest epoch of its batches; 0: none has one */
+extern int64 tw_doubt_epoch(const TwDoubt *doubt);
+
+/*
+ * For the worker, in a transaction: writes to the server log which batches of
+ * this database have been in doubt for longer than tw_prepared_timeout.  Each is
+ * reported once when it becomes overdue, and again whenever as much time has
+ * passed, however often this is called.
+ */
+extern void tw_doubt_report(void);
+
+/* ---------- in sink/resolution.c ---------- */
+
+typedef enum TwResolution
+{
+	TW_RESOLVED,				/* as was asked for, by us */
+	TW_RESOLVED_COMMITTED,		/* by somebody else */
+	TW_RESOLVED_ABORTED			/* likewise */
+} TwResolution;
+
+/* Begins a procedure that ends transactions, with the memory it keeps things in */
+extern MemoryContext tw_resolution_begin(FunctionCallInfo fcinfo, const char *procedure);
+
+/* Commits what has been written so far, and goes on in a new transaction */
+extern void tw_resolution_commit(MemoryContext mcxt);
+
+/* Its end: the INOUT arguments as a row */
+extern Datum tw_resolution_end(FunctionCallInfo fcinfo, int n, Datum *values);
+
+/* 42501 and others unless the current user may finish it, jobs and all */
+extern void tw_resolution_check(const TwDoubt *doubt, bool commit);
+
+/* Of all its jobs; a job that is gone is nobody's when lenient */
+extern void tw_resolution_check_jobs(const TwDoubt *doubt, bool lenient);
+
+/*
+ * Commits or aborts a prepared transaction.  An abort is logged first, with its
+ * reason.  With job, only while epoch is its current one, otherwise TW001.
+ */
+extern TwResolution tw_resolve(const TwDoubt *doubt, bool commit, const char *reason,
+							   const char *job, int64 epoch, MemoryContext mcxt);
 
 /* ---------- in signal.c ---------- */
 

@@ -7,8 +7,9 @@
  * What they keep hangs on TopTransactionContext.
  *
  * Before a commit or a prepare errors are allowed and abort the transaction;
- * there is no active snapshot, and no data may be changed any more.  After it
- * nothing may fail.
+ * there is no active snapshot, and no user's data may be changed any more, whose
+ * triggers would be lost.  What is written here comes before what is checked.
+ * After it nothing may fail.
  */
 #include "tw.h"
 
@@ -32,15 +33,20 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			tw_conflict_before_commit();
 			tw_open_before_commit(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
+			tw_prepared_before_prepare();
+			tw_conflict_before_commit();
 			tw_open_before_commit(true);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			tw_conflict_clear();
 			tw_open_clear();
+			tw_prepared_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:

@@ -196,6 +196,7 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 	if (tw_batch_find_outcome(&batch, &outcome))
 		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &outcome.tuple->t_self, true);
 	tw_forget_settle(job, batch_id);
+	tw_prepared_forget(&batch, true);
 	tw_audit_record(TW_ACTION_FORGET, job, batch_id, reason);
 	PG_RETURN_VOID();
 }

@@ -16,8 +16,10 @@
  * one on an object of our own, the job's name hashed in class tw.job.  Batches with
  * versions commit one after another under another such lock.  They are not
  * row locks because it must be possible to give them back at PREPARE TRANSACTION:
- * a prepared transaction would hold a row lock until somebody resolves it.  Two
- * names with the same hash only wait for each other.
+ * a prepared transaction would hold a row lock until somebody resolves it.  Until
+ * it is prepared the session holds the lock on the epoch, so that after
+ * tw.init_producer has returned no older writer's PREPARE can succeed any more.
+ * Two names with the same hash only wait for each other.
  */
 #include "tw.h"
 
@@ -314,6 +316,34 @@ tw_job_unlock(const char *job, TwJobLock what, LOCKMODE mode)
 
 	job_tag(&tag, job, what);
 	(void) LockRelease(&tag, mode, false);
+}
+
+void
+tw_job_hold_epoch(const char *job, LOCKTAG *tag)
+{
+	job_tag(tag, job, TW_LOCK_EPOCH);
+	(void) LockAcquire(tag, ShareLock, true, false);
+}
+
+/*
+ * What a transaction has done to the job itself stays locked while it is
+ * prepared: nobody could create the job, or get an epoch, to resolve it.
+ */
+void
+tw_job_check_preparable(const char *job)
+{
+	LOCKTAG		tag;
+	TwJob		row;
+
+	job_tag(&tag, job, TW_LOCK_EPOCH);
+	if (tw_job_find(job, &row) && !tw_lock_held(&tag, ExclusiveLock) &&
+		!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.row.tuple->t_data)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot prepare a transaction that has created or changed job \"%s\"", job),
+			 errdetail("The job would be locked until the prepared transaction is resolved."),
+			 errhint("Call tw.create_job or tw.init_producer in a transaction of its own, before the batch.")));
 }
 
 void

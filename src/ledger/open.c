@@ -7,8 +7,8 @@
  * claimed in one that rolls back is no longer open, what was finished in one is
  * unfinished again.
  *
- * Locks: at the commit of a batch with an epoch, job.c's lock on the epoch, shared;
- * at that of one with a version, job.c's lock on versions, exclusive.
+ * Locks: at the commit or PREPARE of a batch with an epoch, job.c's lock on the
+ * epoch, shared; at that of one with a version, job.c's lock on versions, exclusive.
  */
 #include "tw.h"
 
@@ -19,27 +19,12 @@
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
-typedef struct OpenBatch
-{
-	char	   *job;
-	char	   *batch_id;
-	bool		has_epoch;
-	int64		epoch;
-	bool		in_order;		/* its version must be the job's highest at the commit */
-	int64		version;
-	TimestampTz started_at;
-	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
-	SubTransactionId claimed_in;
-	SubTransactionId finished_in;	/* InvalidSubTransactionId: not finished */
-} OpenBatch;
+static List *open_batches = NIL;	/* TwOpenBatch, the latest last */
 
-static List *open_batches = NIL;	/* OpenBatch, the latest last */
-
-static OpenBatch *find_open(const char *job, const char *batch_id);
-static OpenBatch *latest_unfinished(void);
-static void check_epochs(bool prepare);
+static void check_epoch(TwOpenBatch *open, bool prepare);
 static void check_versions(bool prepare);
 static int	compare_versions(const ListCell *a, const ListCell *b);
+static TwOpenBatch *latest_unfinished(void);
 
 /* ---------- the list ---------- */
 
@@ -47,7 +32,7 @@ void
 tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-	OpenBatch  *open = palloc0(sizeof(OpenBatch));
+	TwOpenBatch *open = palloc0(sizeof(TwOpenBatch));
 
 	open->job = pstrdup(claim->job);
 	open->batch_id = pstrdup(claim->batch_id);
@@ -62,13 +47,19 @@ tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order)
 	MemoryContextSwitchTo(old);
 }
 
+List *
+tw_open_list(void)
+{
+	return open_batches;
+}
+
 /* The latest come first: they are who is asked for */
-static OpenBatch *
-find_open(const char *job, const char *batch_id)
+TwOpenBatch *
+tw_open_find(const char *job, const char *batch_id)
 {
 	for (int i = list_length(open_batches) - 1; i >= 0; i--)
 	{
-		OpenBatch  *open = (OpenBatch *) list_nth(open_batches, i);
+		TwOpenBatch *open = (TwOpenBatch *) list_nth(open_batches, i);
 
 		if (strcmp(open->batch_id, batch_id) == 0 && strcmp(open->job, job) == 0)
 			return open;
@@ -78,33 +69,34 @@ find_open(const char *job, const char *batch_id)
 
 /* ---------- the end of a transaction ---------- */
 
-/* A writer that was replaced while it ran must not commit */
+/*
+ * A writer that was replaced while it ran must not commit.  The lock makes the
+ * check and our commit one step for tw.init_producer.  It is not for a prepared
+ * transaction to keep, since nobody knows for how long: the session holds it
+ * until the transaction is prepared.
+ */
 static void
-check_epochs(bool prepare)
+check_epoch(TwOpenBatch *open, bool prepare)
 {
-	ListCell   *lc;
+	TwJob		job;
 
-	foreach(lc, open_batches)
+	if (prepare)
 	{
-		OpenBatch  *open = (OpenBatch *) lfirst(lc);
-		TwJob		job;
-
-		if (!open->has_epoch)
-			continue;
-		tw_job_lock(open->job, TW_LOCK_EPOCH, ShareLock);
-		if (!tw_job_find(open->job, &job))
-			elog(ERROR, "job \"%s\" has disappeared", open->job);
-		tw_job_check_epoch(open->job, &job, open->epoch);
-		if (prepare)
-			tw_job_unlock(open->job, TW_LOCK_EPOCH, ShareLock);
+		tw_job_hold_epoch(open->job, &open->epoch_tag);
+		open->epoch_held = true;
 	}
+	else
+		tw_job_lock(open->job, TW_LOCK_EPOCH, ShareLock);
+	if (!tw_job_find(open->job, &job))
+		elog(ERROR, "job \"%s\" has disappeared", open->job);
+	tw_job_check_epoch(open->job, &job, open->epoch);
 }
 
 static int
 compare_versions(const ListCell *a, const ListCell *b)
 {
-	OpenBatch  *left = (OpenBatch *) lfirst(a);
-	OpenBatch  *right = (OpenBatch *) lfirst(b);
+	TwOpenBatch *left = (TwOpenBatch *) lfirst(a);
+	TwOpenBatch *right = (TwOpenBatch *) lfirst(b);
 	int			jobs = strcmp(left->job, right->job);
 
 	if (jobs != 0)
@@ -114,24 +106,25 @@ compare_versions(const ListCell *a, const ListCell *b)
 
 /*
  * Nor must a version that was overtaken; of several of one job the lowest tells.
- * Two that commit at once lock their jobs in the same order.
+ * Two that commit at once lock their jobs in the same order.  A prepared one can
+ * still be overtaken, so it keeps no lock at all.
  */
 static void
 check_versions(bool prepare)
 {
 	List	   *versioned = NIL;
-	OpenBatch  *last = NULL;
+	TwOpenBatch *last = NULL;
 	ListCell   *lc;
 
 	foreach(lc, open_batches)
 	{
-		if (((OpenBatch *) lfirst(lc))->in_order)
+		if (((TwOpenBatch *) lfirst(lc))->in_order)
 			versioned = lappend(versioned, lfirst(lc));
 	}
 	list_sort(versioned, compare_versions);
 	foreach(lc, versioned)
 	{
-		OpenBatch  *open = (OpenBatch *) lfirst(lc);
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
 
 		if (last != NULL && strcmp(last->job, open->job) == 0)
 			continue;
@@ -144,14 +137,20 @@ check_versions(bool prepare)
 	list_free(versioned);
 }
 
-/*
- * The locks make the checks and our commit one step for the others; a prepared
- * transaction does not keep them, since nobody knows for how long.
- */
 void
 tw_open_before_commit(bool prepare)
 {
-	check_epochs(prepare);
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
+
+		if (open->has_epoch)
+			check_epoch(open, prepare);
+		if (prepare)
+			tw_job_check_preparable(open->job);
+	}
 	check_versions(prepare);
 }
 
@@ -162,7 +161,7 @@ tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent
 
 	foreach(lc, open_batches)
 	{
-		OpenBatch  *open = (OpenBatch *) lfirst(lc);
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
 
 		if (open->claimed_in == subid && !commit)
 		{
@@ -173,12 +172,23 @@ tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent
 			open->claimed_in = parent;
 		if (open->finished_in == subid)
 			open->finished_in = commit ? parent : InvalidSubTransactionId;
+		if (open->marked_in == subid)
+			open->marked_in = commit ? parent : InvalidSubTransactionId;
 	}
 }
 
 void
 tw_open_clear(void)
 {
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
+
+		if (open->epoch_held)
+			(void) LockRelease(&open->epoch_tag, ShareLock, true);
+	}
 	open_batches = NIL;
 }
 
@@ -187,7 +197,7 @@ tw_open_clear(void)
 void
 tw_batch_finish(TwOutcome *outcome)
 {
-	OpenBatch  *open = find_open(outcome->job, outcome->batch_id);
+	TwOpenBatch *open = tw_open_find(outcome->job, outcome->batch_id);
 	Datum		values[TW_RESULT_NATTS];
 	bool		nulls[TW_RESULT_NATTS] = {false};
 
@@ -211,14 +221,14 @@ tw_batch_finish(TwOutcome *outcome)
 }
 
 /* The latest batch of tw.begin_batch that is not finished */
-static OpenBatch *
+static TwOpenBatch *
 latest_unfinished(void)
 {
 	bool		any = false;
 
 	for (int i = list_length(open_batches) - 1; i >= 0; i--)
 	{
-		OpenBatch  *open = (OpenBatch *) list_nth(open_batches, i);
+		TwOpenBatch *open = (TwOpenBatch *) list_nth(open_batches, i);
 
 		if (open->by_caller && open->finished_in == InvalidSubTransactionId)
 			return open;
@@ -237,7 +247,7 @@ PG_FUNCTION_INFO_V1(tw_finish_batch);
 Datum
 tw_finish_batch(PG_FUNCTION_ARGS)
 {
-	OpenBatch  *open;
+	TwOpenBatch *open;
 	TwOutcome	outcome = {0};
 	TwJob		job;
 

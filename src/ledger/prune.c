@@ -62,6 +62,7 @@ prune_batch(const TwRow *batch)
 		return false;
 	if (tw_batch_find_outcome(batch, &row))
 		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &row.tuple->t_self, false);
+	tw_prepared_forget(batch, false);
 	return true;
 }
 

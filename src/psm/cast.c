@@ -9,6 +9,7 @@
  */
 #include "psm/psm.h"
 
+#include "access/htup_details.h"
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_coerce.h"
@@ -153,4 +154,107 @@ psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmo
 	entry->in_use = false;
 	MemoryContextSwitchTo(oldcontext);
 	return value;
+}
+
+/* ---------- rows ---------- */
+
+static int
+live_columns(TupleDesc tupdesc)
+{
+	int			n = 0;
+
+	for (int i = 0; i < tupdesc->natts; i++)
+		n += !TupleDescAttr(tupdesc, i)->attisdropped;
+	return n;
+}
+
+/*
+ * Must rows of one kind be cast to become rows of another, column by column?
+ * Errors: 42804 with the message given when the numbers of columns differ.
+ */
+bool
+psm_rows_differ(TupleDesc from, TupleDesc to, const char *mismatch)
+{
+	int			n = live_columns(from);
+
+	if (n != live_columns(to))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("%s", mismatch),
+				 errdetail("It has %d columns where %d are expected.", n, live_columns(to))));
+	if (from->natts != to->natts)
+		return true;
+	for (int i = 0; i < to->natts; i++)
+	{
+		Form_pg_attribute a = TupleDescAttr(from, i);
+		Form_pg_attribute b = TupleDescAttr(to, i);
+
+		if (a->attisdropped != b->attisdropped || a->atttypid != b->atttypid ||
+			(b->atttypmod != -1 && a->atttypmod != b->atttypmod))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Casts the columns of a row by position, as assignments do.  What is cast lives
+ * in econtext's per-tuple memory.
+ */
+void
+psm_cast_row(ExprContext *econtext, TupleDesc from, const Datum *values, const bool *nulls,
+			 TupleDesc to, Datum *to_values, bool *to_nulls)
+{
+	int			n = 0;
+
+	for (int i = 0; i < to->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(to, i);
+		Form_pg_attribute source;
+
+		to_values[i] = (Datum) 0;
+		to_nulls[i] = true;
+		if (att->attisdropped)
+			continue;
+		while (TupleDescAttr(from, n)->attisdropped)
+			n++;
+		source = TupleDescAttr(from, n);
+		to_nulls[i] = nulls[n];
+		to_values[i] = psm_cast(econtext, values[n], &to_nulls[i], source->atttypid,
+								source->atttypmod, att->atttypid, att->atttypmod);
+		n++;
+	}
+}
+
+/* A tuple of another descriptor, made in mcxt; errors as psm_rows_differ() */
+HeapTuple
+psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from, TupleDesc to,
+			   MemoryContext mcxt, const char *mismatch)
+{
+	MemoryContext oldcontext;
+	HeapTuple	result;
+
+	if (!psm_rows_differ(from, to, mismatch))
+	{
+		oldcontext = MemoryContextSwitchTo(mcxt);
+		result = heap_copytuple(tuple);
+	}
+	else
+	{
+		Datum	   *values;
+		bool	   *nulls;
+		Datum	   *to_values;
+		bool	   *to_nulls;
+
+		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		values = palloc(from->natts * sizeof(Datum));
+		nulls = palloc(from->natts * sizeof(bool));
+		to_values = palloc(to->natts * sizeof(Datum));
+		to_nulls = palloc(to->natts * sizeof(bool));
+		heap_deform_tuple(tuple, from, values, nulls);
+		psm_cast_row(econtext, from, values, nulls, to, to_values, to_nulls);
+		MemoryContextSwitchTo(mcxt);
+		result = heap_form_tuple(to, to_values, to_nulls);
+	}
+	MemoryContextSwitchTo(oldcontext);
+	return result;
 }

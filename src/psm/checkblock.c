@@ -840,7 +840,6 @@ tw_check_block(PG_FUNCTION_ARGS)
 	MemoryContextDelete(mcxt);
 	SPI_finish();
 
-	MemoryContextSwitchTo(caller);
 	list_sort(check.problems, compare_problems);
 	foreach(lc, check.problems)
 	{

@@ -166,6 +166,7 @@ psm_error_offset(PsmExec *ex)
 	bool		in_script;
 	bool		unknown;
 	MemoryContext oldcontext;
+	MemoryContext copy;			/* FreeErrorData() does not free all of it */
 	ErrorData  *error;
 
 	if (pos <= 0)
@@ -173,15 +174,16 @@ psm_error_offset(PsmExec *ex)
 
 	/* a query further in may have failed: only its text tells */
 	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
-	oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	copy = AllocSetContextCreate(ex->mcxt, "psm error position", ALLOCSET_SMALL_SIZES);
+	oldcontext = MemoryContextSwitchTo(copy);
 	error = CopyErrorData();
 	ours = text != NULL && error->internalquery != NULL &&
 		is_text_of(error->internalquery, text, expr, &pos);
 	in_script = error->internalquery != NULL &&
 		strcmp(error->internalquery, ex->script->source) == 0;
 	unknown = error->hint == NULL && is_unknown_name(error);
-	FreeErrorData(error);
 	MemoryContextSwitchTo(oldcontext);
+	MemoryContextDelete(copy);
 	if (in_script)
 		return psm_char_offset(ex->script->source, pos);
 	if (!ours)
@@ -352,6 +354,7 @@ copy_condition(const ErrorData *from)
 	ErrorData  *error = palloc(sizeof(ErrorData));
 
 	*error = *from;
+	error->assoc_context = NULL;
 #define COPY(field) if (error->field) error->field = pstrdup(error->field)
 	COPY(message);
 	COPY(detail);

@@ -15,7 +15,6 @@
 #include "psm/psm.h"
 
 #include "access/htup_details.h"
-#include "access/tupconvert.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -468,23 +467,20 @@ psm_function_validate(Oid funcid)
 
 /* A row of the type that the caller expects, made of one of another */
 static Datum
-convert_row(FunctionCall *call, HeapTuple tuple, TupleDesc from)
+convert_row(PsmExec *ex, FunctionCall *call, HeapTuple tuple, TupleDesc from)
 {
 	Oid			type;
 	TupleDesc	to;
 	TypeFuncClass class = get_call_result_type(call->fcinfo, &type, &to);
-	MemoryContext oldcontext = MemoryContextSwitchTo(call->caller);
+	MemoryContext oldcontext;
 	Datum		result;
 
 	if (class == TYPEFUNC_COMPOSITE || class == TYPEFUNC_COMPOSITE_DOMAIN)
+		tuple = psm_cast_tuple(psm_econtext(ex), tuple, from, to, call->caller,
+							   "the returned row does not match the function's result type");
+	oldcontext = MemoryContextSwitchTo(call->caller);
+	if (class == TYPEFUNC_COMPOSITE || class == TYPEFUNC_COMPOSITE_DOMAIN)
 	{
-		TupleConversionMap *map;
-
-		map = convert_tuples_by_position(from, to,
-										 gettext_noop("returned row does not match the "
-													  "function's result type"));
-		if (map != NULL)
-			tuple = execute_attr_map_tuple(tuple, map);
 		result = heap_copy_tuple_as_datum(tuple, to);
 		if (class == TYPEFUNC_COMPOSITE_DOMAIN)
 			domain_check(result, false, type, NULL, NULL);
@@ -496,7 +492,7 @@ convert_row(FunctionCall *call, HeapTuple tuple, TupleDesc from)
 }
 
 static void
-return_row(FunctionCall *call, Datum value, Oid type)
+return_row(PsmExec *ex, FunctionCall *call, Datum value, Oid type)
 {
 	HeapTupleHeader header;
 	HeapTupleData tuple;
@@ -514,7 +510,7 @@ return_row(FunctionCall *call, Datum value, Oid type)
 	ItemPointerSetInvalid(&tuple.t_self);
 	tuple.t_tableOid = InvalidOid;
 	tuple.t_data = header;
-	call->value = convert_row(call, &tuple, tupdesc);
+	call->value = convert_row(ex, call, &tuple, tupdesc);
 	ReleaseTupleDesc(tupdesc);
 }
 
@@ -558,7 +554,7 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 		if (!call->function->rettuple)
 			return_scalar(ex, call, value, isnull, type, typmod);
 		else if (!isnull)
-			return_row(call, value, type);
+			return_row(ex, call, value, type);
 		else
 			call->isnull = true;
 	}
@@ -590,7 +586,7 @@ return_outputs(PsmExec *ex, FunctionCall *call)
 		Datum		value = psm_row_datum(ex, var, &call->isnull);
 
 		if (!call->isnull)
-			return_row(call, value, var->type);
+			return_row(ex, call, value, var->type);
 		return;
 	}
 	tupdesc = CreateTemplateTupleDesc(function->nout);
@@ -610,7 +606,7 @@ return_outputs(PsmExec *ex, FunctionCall *call)
 			nulls[i] = v->isnull;
 		}
 	}
-	call->value = convert_row(call, heap_form_tuple(tupdesc, values, nulls), tupdesc);
+	call->value = convert_row(ex, call, heap_form_tuple(tupdesc, values, nulls), tupdesc);
 }
 
 /* ---------- calling ---------- */
@@ -678,7 +674,7 @@ call_result(PsmExec *ex, FunctionCall *call)
 	else if (!call->returned)
 		ereport(ERROR,
 				(errcode(ERRCODE_S_R_E_FUNCTION_EXECUTED_NO_RETURN_STATEMENT),
-				 errmsg("the function ended without RETURN")));
+				 errmsg("psm function %s ended without RETURN", ex->script->function)));
 	fcinfo->isnull = call->isnull;
 	return call->value;
 }

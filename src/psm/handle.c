@@ -181,12 +181,22 @@ psm_passing_context(PsmExec *ex)
 	return ex->passing;
 }
 
-/* Takes the error that was caught: to handle it (to be freed then), or to throw it again */
+/*
+ * Takes the error that was caught: to throw it again, or to handle it.  Then it
+ * has a context of its own, since FreeErrorData() does not free all of it.
+ */
 ErrorData *
 psm_error_take(PsmExec *ex, bool passing)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(passing ? psm_passing_context(ex) : ex->mcxt);
-	ErrorData  *error = CopyErrorData();
+	MemoryContext oldcontext;
+	ErrorData  *error;
+
+	if (passing)
+		oldcontext = MemoryContextSwitchTo(psm_passing_context(ex));
+	else
+		oldcontext = MemoryContextSwitchTo(AllocSetContextCreate(ex->mcxt, "psm condition",
+																 ALLOCSET_SMALL_SIZES));
+	error = CopyErrorData();
 
 	FlushErrorState();
 	MemoryContextSwitchTo(oldcontext);
@@ -196,7 +206,10 @@ psm_error_take(PsmExec *ex, bool passing)
 void
 psm_diagnostics_free(PsmDiagnostics *diagnostics)
 {
-	FreeErrorData(diagnostics->error);
+	if (diagnostics->error->assoc_context != NULL)
+		MemoryContextDelete(diagnostics->error->assoc_context);
+	else
+		FreeErrorData(diagnostics->error);
 	pfree(diagnostics);
 }
 
@@ -313,7 +326,6 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 		ex->diagnostics = inner->outer;
 		psm_diagnostics_free(inner);
 	}
-	ex->declaring = NULL;
 	ex->expr = NULL;
 	ex->eval_tuples = NULL;		/* freed with the subtransaction */
 	ex->more_tuples = NIL;

@@ -579,7 +579,8 @@ typedef struct PsmSavepoint
 /* What a handler handles */
 typedef struct PsmDiagnostics
 {
-	ErrorData  *error;			/* for warnings and NOT FOUND too */
+	ErrorData  *error;			/* for warnings and NOT FOUND too; an error's assoc_context holds it
+								 * and nothing else, theirs is NULL */
 	int			line;
 	struct PsmDiagnostics *outer;	/* of the handler this one interrupts */
 } PsmDiagnostics;
@@ -694,6 +695,12 @@ extern void psm_subxact_end(SubTransactionId subid, bool committed);
 /* In cast.c */
 extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
 					  Oid to_type, int32 to_typmod);
+
+extern bool psm_rows_differ(TupleDesc from, TupleDesc to, const char *mismatch);
+extern void psm_cast_row(ExprContext *econtext, TupleDesc from, const Datum *values,
+						 const bool *nulls, TupleDesc to, Datum *to_values, bool *to_nulls);
+extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from, TupleDesc to,
+								MemoryContext mcxt, const char *mismatch);
 
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);

@@ -26,77 +26,21 @@ typedef struct CastReceiver
 	bool	   *nulls;
 } CastReceiver;
 
-static int
-live_columns(TupleDesc tupdesc)
-{
-	int			n = 0;
-
-	for (int i = 0; i < tupdesc->natts; i++)
-		n += !TupleDescAttr(tupdesc, i)->attisdropped;
-	return n;
-}
-
-/* Is a cast needed?  from has no dropped columns.  Errors: 42804 when the numbers differ. */
-static bool
-needs_cast(TupleDesc from, TupleDesc to)
-{
-	int			n = 0;
-	bool		cast = false;
-
-	if (from->natts != live_columns(to))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg(MISMATCH),
-				 errdetail("The query returns %d columns, and the function %d.", from->natts,
-						   live_columns(to))));
-	for (int i = 0; i < to->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(to, i);
-		Form_pg_attribute source;
-
-		if (att->attisdropped)
-		{
-			cast = true;
-			continue;
-		}
-		source = TupleDescAttr(from, n++);
-		cast |= source->atttypid != att->atttypid ||
-			(att->atttypmod != -1 && source->atttypmod != att->atttypmod);
-	}
-	return cast;
-}
-
 /* The query may have been planned anew since it was looked at */
 static void
 cast_startup(DestReceiver *self, int operation, TupleDesc from)
 {
-	(void) needs_cast(from, ((CastReceiver *) self)->to);
+	(void) psm_rows_differ(from, ((CastReceiver *) self)->to, MISMATCH);
 }
 
 static bool
 cast_receive(TupleTableSlot *slot, DestReceiver *self)
 {
 	CastReceiver *receiver = (CastReceiver *) self;
-	TupleDesc	from = slot->tts_tupleDescriptor;
-	int			n = 0;
 
 	slot_getallattrs(slot);
-	for (int i = 0; i < receiver->to->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(receiver->to, i);
-		Form_pg_attribute source;
-
-		receiver->values[i] = (Datum) 0;
-		receiver->nulls[i] = true;
-		if (att->attisdropped)
-			continue;
-		source = TupleDescAttr(from, n);
-		receiver->nulls[i] = slot->tts_isnull[n];
-		receiver->values[i] = psm_cast(receiver->econtext, slot->tts_values[n], &receiver->nulls[i],
-									   source->atttypid, source->atttypmod,
-									   att->atttypid, att->atttypmod);
-		n++;
-	}
+	psm_cast_row(receiver->econtext, slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull,
+				 receiver->to, receiver->values, receiver->nulls);
 	tuplestore_putvalues(receiver->tuples, receiver->to, receiver->values, receiver->nulls);
 	ResetExprContext(receiver->econtext);
 	return true;
@@ -141,6 +85,7 @@ psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestat
 	MemoryContext mcxt = rsi->econtext->ecxt_per_query_memory;
 	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
 	Tuplestorestate *store;
+	PsmExec    *parsing;
 	DestReceiver *dest;
 
 	store = tuplestore_begin_heap((rsi->allowedModes & SFRM_Materialize_Random) != 0, false,
@@ -148,8 +93,12 @@ psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestat
 	rsi->setDesc = rsi->expectedDesc ? CreateTupleDescCopy(rsi->expectedDesc) : NULL;
 	MemoryContextSwitchTo(oldcontext);
 
+	/* DDL may have changed the query's columns since it was analysed */
 	psm_prepare(ex, query, CURSOR_OPT_PARALLEL_OK);
-	if (rsi->setDesc != NULL && needs_cast(query->plan->source->resultDesc, rsi->setDesc))
+	parsing = psm_params_parsing(ex);
+	(void) CachedPlanGetTargetList(query->plan->source, NULL);
+	psm_params_parsing(parsing);
+	if (rsi->setDesc != NULL && psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
 		dest = cast_receiver(store, rsi->setDesc);
 	else
 	{

@@ -42,29 +42,37 @@ typedef struct Run
 	Jsonb	   *params;
 	TwClaim		claim;
 	int			isolation;		/* XACT_READ_COMMITTED, ... */
+	TwTrackMode tracking;
 	int			max_attempts;
 	MemoryContext mcxt;
 } Run;
 
-static int
-isolation_of(const char *conflicts)
+/* conflicts => ...: the isolation level, and what is tracked */
+static void
+read_conflicts(Run *run, const char *conflicts)
 {
+	run->tracking = TW_TRACK_NONE;
 	if (strcmp(conflicts, "none") == 0)
-		return XACT_READ_COMMITTED;
-	if (strcmp(conflicts, "write") == 0)
-		return XACT_REPEATABLE_READ;
-	if (strcmp(conflicts, "serializable") == 0)
-		return XACT_SERIALIZABLE;
-	if (strcmp(conflicts, "row") == 0 || strcmp(conflicts, "predicate") == 0)
+		run->isolation = XACT_READ_COMMITTED;
+	else if (strcmp(conflicts, "write") == 0)
+		run->isolation = XACT_REPEATABLE_READ;
+	else if (strcmp(conflicts, "row") == 0)
+	{
+		run->isolation = XACT_REPEATABLE_READ;
+		run->tracking = TW_TRACK_ROW;
+	}
+	else if (strcmp(conflicts, "predicate") == 0)
+	{
+		run->isolation = XACT_REPEATABLE_READ;
+		run->tracking = TW_TRACK_PREDICATE;
+	}
+	else if (strcmp(conflicts, "serializable") == 0)
+		run->isolation = XACT_SERIALIZABLE;
+	else
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("conflicts => '%s' is not supported by this version", conflicts),
-				 errhint("Use 'write' (repeatable read) or 'serializable'.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid value for conflicts: \"%s\"", conflicts),
-			 errhint("Use 'none', 'write' or 'serializable'.")));
-	return 0;
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for conflicts: \"%s\"", conflicts),
+				 errhint("Use 'none', 'write', 'row', 'predicate' or 'serializable'.")));
 }
 
 /* Claim and body of one attempt; false: committed before */
@@ -80,6 +88,8 @@ run_body(Run *run, int number, TwOutcome *outcome)
 	if (run->claim.job == NULL)
 		outcome->started_at = GetCurrentTimestamp();
 
+	if (run->tracking != TW_TRACK_NONE)
+		tw_track_begin(run->tracking);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	psm_block_run(run->source, run->length, run->params, PSM_MAKE_IMMEDIATE, outcome);
 	if (run->claim.job != NULL)
@@ -189,7 +199,7 @@ run_create(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("conflicts cannot be null")));
-	run->isolation = isolation_of(text_to_cstring(PG_GETARG_TEXT_PP(6)));
+	read_conflicts(run, text_to_cstring(PG_GETARG_TEXT_PP(6)));
 	run->max_attempts = PG_ARGISNULL(7) ? tw_max_attempts : PG_GETARG_INT32(7);
 	if (run->max_attempts < 1)
 		ereport(ERROR,

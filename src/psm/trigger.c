@@ -13,7 +13,6 @@
 #include "psm/psm.h"
 
 #include "access/htup_details.h"
-#include "access/tupconvert.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "utils/array.h"
@@ -223,13 +222,11 @@ row_tuple(PsmExec *ex, TriggerCall *call, TriggerVar which)
 
 /* Any row that was returned, as a tuple of the table */
 static HeapTuple
-datum_tuple(TriggerCall *call, Datum value, Oid type)
+datum_tuple(PsmExec *ex, TriggerCall *call, Datum value, Oid type)
 {
 	HeapTupleHeader header;
 	HeapTupleData tuple;
 	TupleDesc	from;
-	TupleConversionMap *map;
-	MemoryContext oldcontext;
 	HeapTuple	result;
 
 	if (!type_is_rowtype(type))
@@ -244,11 +241,9 @@ datum_tuple(TriggerCall *call, Datum value, Oid type)
 	ItemPointerSetInvalid(&tuple.t_self);
 	tuple.t_tableOid = InvalidOid;
 	tuple.t_data = header;
-	oldcontext = MemoryContextSwitchTo(call->caller);
-	map = convert_tuples_by_position(from, RelationGetDescr(call->data->tg_relation),
-									 gettext_noop("returned row does not match the trigger's table"));
-	result = map ? execute_attr_map_tuple(&tuple, map) : heap_copytuple(&tuple);
-	MemoryContextSwitchTo(oldcontext);
+	result = psm_cast_tuple(psm_econtext(ex), &tuple, from,
+							RelationGetDescr(call->data->tg_relation), call->caller,
+							"the returned row does not match the trigger's table");
 	ReleaseTupleDesc(from);
 	return result;
 }
@@ -274,7 +269,7 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 	{
 		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
 		call->tuple = isnull || !TRIGGER_FIRED_FOR_ROW(call->data->tg_event) ? NULL
-			: datum_tuple(call, value, type);
+			: datum_tuple(ex, call, value, type);
 		psm_eval_cleanup(ex);
 	}
 }

@@ -271,43 +271,47 @@ sub run_page
 		$report->($ran->{first} + 1, undef, $printed, 0) if $failed && $ran;
 		$ran = undef;
 	};
-	foreach my $block (@blocks)
-	{
-		if ($block->{language} eq 'output')
+	my $ended = eval {
+		foreach my $block (@blocks)
 		{
-			my $output = $printed;
+			if ($block->{language} eq 'output')
+			{
+				my $output = $printed;
 
-			if (defined $block->{session})
+				if (defined $block->{session})
+				{
+					$settle->();
+					$output = answer(session($page, $block->{session}));
+				}
+				next if defined $ran && $ran->{skipped};
+				die "$name, line " . ($block->{first} + 1) . ": output of nothing\n"
+				  if !defined $block->{session} && !$ran;
+				$failed = 0;
+				$ran = undef;
+				$output =~ s/[ \t]+$//mg;
+				$output =~ s/\n*$/\n/;
+				$output = '' if $output eq "\n";
+				$report->($block->{first} + 1, $block->{text}, $output, $block->{varies});
+				$outputs{ $block->{first} } = { %$block, output => $output }
+				  if normal($output, $block->{varies}) ne normal($block->{text}, $block->{varies});
+			}
+			elsif ($block->{language} =~ /^(?:sql|sh)$/ || defined $block->{file})
 			{
 				$settle->();
-				$output = answer(session($page, $block->{session}));
+				$ran = $block;
+				if ($block->{needs} && !installed($block->{needs}))
+				{
+					$block->{skipped} = 1;
+					($printed, $failed) = ('', 0);
+					next;
+				}
+				($printed, $failed) = run_block($page, $block);
 			}
-			next if defined $ran && $ran->{skipped};
-			die "$name, line " . ($block->{first} + 1) . ": output of nothing\n"
-			  if !defined $block->{session} && !$ran;
-			$failed = 0;
-			$ran = undef;
-			$output =~ s/[ \t]+$//mg;
-			$output =~ s/\n*$/\n/;
-			$output = '' if $output eq "\n";
-			$report->($block->{first} + 1, $block->{text}, $output, $block->{varies});
-			$outputs{ $block->{first} } = { %$block, output => $output }
-			  if normal($output, $block->{varies}) ne normal($block->{text}, $block->{varies});
 		}
-		elsif ($block->{language} =~ /^(?:sql|sh)$/ || defined $block->{file})
-		{
-			$settle->();
-			$ran = $block;
-			if ($block->{needs} && !installed($block->{needs}))
-			{
-				$block->{skipped} = 1;
-				($printed, $failed) = ('', 0);
-				next;
-			}
-			($printed, $failed) = run_block($page, $block);
-		}
-	}
-	$settle->();
+		$settle->();
+		1;
+	};
+	my $error = $@;
 
 	foreach my $session (values %{ $page->{sessions} })
 	{
@@ -317,6 +321,8 @@ sub run_page
 	delete $ENV{PGUSER} if !defined $user_before;
 	admin('postgres', map { qq(DROP DATABASE "$_" WITH (FORCE)) } grep { !$databases{$_} } admin('postgres', $databases));
 	admin('postgres', map { qq(DROP ROLE "$_") } $_) foreach grep { !$roles{$_} } admin('postgres', $roles);
+
+	die $error if !$ended;
 
 	# From the end, so that the numbers of the lines before stay right
 	foreach my $first (sort { $b <=> $a } keys %outputs)

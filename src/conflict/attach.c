@@ -1,0 +1,671 @@
+/*
+ * attach.c
+ *		The scans of a statement, seen while they run.
+ *
+ * Each scan node of a plan that has been started gets a wrapper around its
+ * execution.  In mode "predicate" the wrapper remembers what the scan looks for before
+ * it returns its first row and again after each rescan, and then gets out of the
+ * way when nothing can change any more; in mode "row" it remembers each row returned.  A scan
+ * that never runs reads nothing.
+ *
+ * That a scan starts or has been rescanned shows in its tuple slot, which is empty then and
+ * holds the row returned last in between.
+ *
+ * Here is also what a plan must not contain: reads that nobody could check.
+ */
+#include "conflict/conflict.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/relscan.h"
+#include "access/xact.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "executor/executor.h"
+#include "executor/nodeIndexscan.h"
+#include "miscadmin.h"
+#include "nodes/extensible.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "parser/parsetree.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* A statement that is tracked; lives and ends with its executor state */
+typedef struct TrackedQuery
+{
+	dlist_node	node;
+	EState	   *estate;
+	TwTrack    *track;
+	List	   *scans;			/* Scan */
+	MemoryContextCallback callback;
+} TrackedQuery;
+
+/* A scan of such a statement */
+typedef struct TrackedScan
+{
+	ScanState  *state;
+	ExecProcNodeMtd original;
+	bool		begun;
+	bool		may_stop;		/* the rows come in the order of a btree */
+	TwRelation *relation;		/* set when begun */
+	Snapshot	snapshot;		/* likewise, registered */
+	List	   *qual;			/* likewise; in the executor state's memory */
+	TwCondition *condition;		/* in an index scan that may stop early: what to tell how far it has come */
+} TrackedScan;
+
+#define SH_PREFIX tw_scan
+#define SH_ELEMENT_TYPE ScanEntry
+#define SH_KEY_TYPE ScanState *
+#define SH_KEY state
+#define SH_HASH_KEY(table, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+typedef struct ScanEntry
+{
+	ScanState  *state;
+	TrackedScan *scan;
+	char		status;
+} ScanEntry;
+#include "common/hashfn.h"
+#include "lib/simplehash.h"
+
+/* What a walk over a plan carries */
+typedef struct Walk
+{
+	TrackedQuery	   *query;
+	Bitmapset  *targets;		/* range table indexes that are not tracked */
+	bool		marked;			/* below a node that may go back to an earlier row */
+	bool		now;			/* remember all conditions at once */
+} Walk;
+
+static ScanState *last_state = NULL;	/* looked up last */
+static TrackedScan *last_scan = NULL;
+
+static bool attach_walker(PlanState *ps, Walk *walk);
+static TupleTableSlot *exec_row(PlanState *ps);
+static TupleTableSlot *exec_row_of_index(PlanState *ps);
+static TupleTableSlot *exec_predicate(PlanState *ps);
+
+/* ---------- statements ---------- */
+
+/* The executor state's memory is about to go */
+static void
+query_ended(void *arg)
+{
+	TrackedQuery	   *query = arg;
+	ListCell   *lc;
+
+	last_state = NULL;
+	if (tw_track == NULL || tw_track != query->track)
+		return;
+	dlist_delete(&query->node);
+	foreach(lc, query->scans)
+		tw_scan_delete(tw_track->scans, ((TrackedScan *) lfirst(lc))->state);
+}
+
+bool
+tw_attached(QueryDesc *query)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &tw_track->queries)
+	{
+		if (dlist_container(TrackedQuery, node, iter.cur)->estate == query->estate)
+			return true;
+	}
+	return false;
+}
+
+static TrackedQuery *
+query_create(EState *estate)
+{
+	TrackedQuery	   *query = MemoryContextAllocZero(estate->es_query_cxt, sizeof(TrackedQuery));
+
+	query->estate = estate;
+	query->track = tw_track;
+	query->callback.func = query_ended;
+	query->callback.arg = query;
+	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->callback);
+	dlist_push_head(&tw_track->queries, &query->node);
+	if (tw_track->scans == NULL)
+		tw_track->scans = tw_scan_create(tw_track->mcxt, 32, NULL);
+	return query;
+}
+
+static bool
+count_scans(PlanState *ps, int *n)
+{
+	switch (nodeTag(ps))
+	{
+		case T_SeqScanState:
+		case T_SampleScanState:
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+		case T_BitmapHeapScanState:
+		case T_TidScanState:
+		case T_TidRangeScanState:
+			(*n)++;
+			break;
+		default:
+			break;
+	}
+	return planstate_tree_walker(ps, count_scans, n);
+}
+
+/*
+ * In mode "row" the rows of a statement's own target are left to PostgreSQL's
+ * rule that the first updater wins.  Below REPEATABLE READ it is another one: the statement
+ * evaluates its plan again for the new version, and may read other rows than we have seen, so there
+ * only a statement without other tables is spared.
+ */
+static Bitmapset *
+spared_targets(QueryDesc *query)
+{
+	Bitmapset  *targets = NULL;
+	ListCell   *lc;
+
+	if (tw_track->mode != TW_TRACK_ROW)
+		return NULL;
+	if (!IsolationUsesXactSnapshot())
+	{
+		int			n = 0;
+
+		count_scans(query->planstate, &n);
+		if (n > 1)
+			return NULL;
+	}
+	foreach(lc, query->plannedstmt->resultRelations)
+		targets = bms_add_member(targets, lfirst_int(lc));
+	return targets;
+}
+
+/* Parents of what is scanned; a child table may come to them */
+static void
+track_parents(QueryDesc *query)
+{
+	ListCell   *lc;
+
+	if (tw_track->mode != TW_TRACK_PREDICATE)
+		return;
+	foreach(lc, query->plannedstmt->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_RELATION && rte->inh && rte->relid >= FirstNormalObjectId)
+			tw_track_parent(rte->relid);
+	}
+}
+
+/* Wraps the scans of a statement that has been started */
+void
+tw_attach(QueryDesc *query, int eflags)
+{
+	Walk		walk = {0};
+	ListCell   *lc;
+
+	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) || query->planstate == NULL ||
+		query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot))
+		return;
+	walk.query = query_create(query->estate);
+	walk.targets = spared_targets(query);
+	track_parents(query);
+	attach_walker(query->planstate, &walk);
+	foreach(lc, query->estate->es_subplanstates)
+	{
+		if (lfirst(lc) != NULL)
+			attach_walker((PlanState *) lfirst(lc), &walk);
+	}
+}
+
+/* ---------- the walk ---------- */
+
+static void
+refuse(const char *what, const char *name, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot track reads of %s \"%s\"", what, name),
+			 errdetail("%s", detail),
+			 errhint("Run with conflicts => 'write' and lock what must not change.")));
+}
+
+static void
+attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
+{
+	Relation	rel = state->ss_currentRelation;
+	TrackedScan *scan;
+	ScanEntry  *entry;
+	bool		found;
+	MemoryContext old;
+
+	if (rel == NULL || !tw_track_wanted(rel) ||
+		bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->targets))
+		return;
+	entry = tw_scan_insert(tw_track->scans, state, &found);
+	if (found)
+		return;
+	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
+	scan = palloc0(sizeof(TrackedScan));
+	scan->state = state;
+	scan->original = state->ps.ExecProcNodeReal;
+	scan->may_stop = !walk->marked;
+	entry->scan = scan;
+	walk->query->scans = lappend(walk->query->scans, scan);
+	MemoryContextSwitchTo(old);
+	ExecSetExecProcNode(&state->ps, wrapper);
+}
+
+static bool
+attach_walker(PlanState *ps, Walk *walk)
+{
+	bool		row = tw_track->mode == TW_TRACK_ROW;
+
+	switch (nodeTag(ps))
+	{
+		case T_BitmapHeapScanState:
+#if PG_VERSION_NUM < 170000
+			/* what is not fetched cannot be remembered */
+			((BitmapHeapScanState *) ps)->can_skip_fetch = false;
+#endif
+			attach_scan((ScanState *) ps, walk, row ? exec_row : exec_predicate);
+			break;
+		case T_SeqScanState:
+		case T_SampleScanState:
+		case T_IndexScanState:
+		case T_TidScanState:
+		case T_TidRangeScanState:
+			attach_scan((ScanState *) ps, walk, row ? exec_row : exec_predicate);
+			break;
+		case T_IndexOnlyScanState:
+			attach_scan((ScanState *) ps, walk, row ? exec_row_of_index : exec_predicate);
+			break;
+		case T_ForeignScanState:
+			{
+				Relation	rel = ((ScanState *) ps)->ss_currentRelation;
+
+				refuse("foreign table", rel != NULL ? RelationGetRelationName(rel) : "a join of several",
+					   "Its rows are not in this database.");
+			}
+			break;
+		case T_CustomScanState:
+			refuse("custom scan", ((CustomScanState *) ps)->methods->CustomName,
+				   "Another extension reads in its own way, perhaps on another node.");
+			break;
+		case T_MergeJoinState:
+			{
+				/* the inner side is taken back to where equal keys began */
+				bool		marked = walk->marked;
+
+				walk->marked = true;
+				planstate_tree_walker(ps, attach_walker, walk);
+				walk->marked = marked;
+				return false;
+			}
+		default:
+			break;
+	}
+	return planstate_tree_walker(ps, attach_walker, walk);
+}
+
+static inline TrackedScan *
+scan_of(PlanState *ps)
+{
+	if ((ScanState *) ps != last_state)
+	{
+		ScanEntry  *entry = NULL;
+
+		if (tw_track != NULL)
+			entry = tw_scan_lookup(tw_track->scans, (ScanState *) ps);
+		if (entry == NULL)
+			elog(ERROR, "scan is not tracked in this transaction");
+		last_state = (ScanState *) ps;
+		last_scan = entry->scan;
+	}
+	return last_scan;
+}
+
+/* Before a scan's first row: its relation is locked, its snapshot kept */
+static void
+begin_scan(TrackedScan *scan)
+{
+	EState	   *estate = scan->state->ps.state;
+
+	scan->snapshot = tw_track_snapshot(estate->es_snapshot);
+	scan->relation = tw_track_relation(scan->state->ss_currentRelation, scan->snapshot);
+	scan->begun = true;
+}
+
+/* ---------- mode "row" ---------- */
+
+static void
+begin_row_scan(TrackedScan *scan)
+{
+	begin_scan(scan);
+	/* what stands for rows must be old enough for these */
+	if (scan->relation->whole != NULL)
+		tw_condition_add_whole(scan->relation, scan->snapshot);
+}
+
+static TupleTableSlot *
+exec_row(PlanState *ps)
+{
+	TrackedScan *scan = scan_of(ps);
+	TupleTableSlot *result;
+	TupleTableSlot *slot;
+
+	if (unlikely(!scan->begun))
+		begin_row_scan(scan);
+	result = scan->original(ps);
+	if (TupIsNull(result))
+		return result;
+	slot = scan->state->ss_ScanTupleSlot;
+	if (TTS_EMPTY(slot) || !(TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) ||
+		((HeapTupleTableSlot *) slot)->tuple == NULL)
+		elog(ERROR, "scan of relation \"%s\" returned no row of it",
+			 RelationGetRelationName(scan->state->ss_currentRelation));
+	tw_rows_add(scan->relation, ((HeapTupleTableSlot *) slot)->tuple);
+	return result;
+}
+
+/* An index-only scan has not seen the row, only its place or that of its HOT chain */
+static TupleTableSlot *
+exec_row_of_index(PlanState *ps)
+{
+	TrackedScan *scan = scan_of(ps);
+	IndexOnlyScanState *state = (IndexOnlyScanState *) ps;
+	Relation	rel = scan->state->ss_currentRelation;
+	TupleTableSlot *result;
+	ItemPointerData tid;
+	HeapTupleData tuple;
+	Buffer		buffer;
+	Page		page;
+	ItemId		lp;
+
+	if (unlikely(!scan->begun))
+		begin_row_scan(scan);
+	result = scan->original(ps);
+	if (TupIsNull(result))
+		return result;
+
+	tid = state->ioss_ScanDesc->xs_heaptid;
+	buffer = ReadBuffer(rel, ItemPointerGetBlockNumber(&tid));
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&tid));
+	if (ItemIdIsNormal(lp) && HeapTupleHeaderIsHeapOnly((HeapTupleHeader) PageGetItem(page, lp)))
+		tw_rows_add_version(scan->relation, &tid, (HeapTupleHeader) PageGetItem(page, lp));
+	else if (heap_hot_search_buffer(&tid, rel, buffer, ps->state->es_snapshot, &tuple, NULL, true))
+		tw_rows_add_version(scan->relation, &tid, tuple.t_data);
+	else
+		elog(ERROR, "index of relation \"%s\" returned no row of it", RelationGetRelationName(rel));
+	UnlockReleaseBuffer(buffer);
+	return result;
+}
+
+/* ---------- mode "predicate" ---------- */
+
+static void
+remember_qual(TrackedScan *scan, List *clauses, List *index_tlist)
+{
+	EState	   *estate = scan->state->ps.state;
+	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
+
+	scan->qual = tw_qual_of_row(clauses, index_tlist, estate->es_param_list_info);
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+is_btree(Relation index)
+{
+	return index->rd_rel->relam == BTREE_AM_OID;
+}
+
+/* The filter of a scan, as far as a row alone decides it; once for each execution */
+static void
+begin_predicate_scan(TrackedScan *scan)
+{
+	Plan	   *plan = scan->state->ps.plan;
+	List	   *clauses = plan->qual;
+	List	   *index_tlist = NIL;
+
+	begin_scan(scan);
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			/* the keys of a btree say it all */
+			if (!is_btree(((IndexScanState *) scan->state)->iss_RelationDesc))
+				clauses = list_concat_copy(((IndexScan *) plan)->indexqualorig, clauses);
+			break;
+		case T_IndexOnlyScan:
+			index_tlist = ((IndexOnlyScan *) plan)->indextlist;
+			if (!is_btree(((IndexOnlyScanState *) scan->state)->ioss_RelationDesc))
+				clauses = list_concat_copy(((IndexOnlyScan *) plan)->recheckqual, clauses);
+			break;
+		case T_BitmapHeapScan:
+			clauses = list_concat_copy(((BitmapHeapScan *) plan)->bitmapqualorig, clauses);
+			break;
+		case T_TidScan:
+			{
+				List	   *tids = ((TidScan *) plan)->tidquals;
+
+				if (list_length(tids) > 1)
+					tids = list_make1(makeBoolExpr(OR_EXPR, tids, -1));
+				clauses = list_concat_copy(tids, clauses);
+			}
+			break;
+		case T_TidRangeScan:
+			clauses = list_concat_copy(((TidRangeScan *) plan)->tidrangequals, clauses);
+			break;
+		default:
+			break;
+	}
+	remember_qual(scan, clauses, index_tlist);
+}
+
+/* Computes the keys of an index scan as its own execution would do next */
+static void
+ready_keys(PlanState *ps, bool runtime_keys, bool ready)
+{
+	if (ps->chgParam != NULL || (runtime_keys && !ready))
+		ExecReScan(ps);
+}
+
+static void
+remember_index_scan(TrackedScan *scan)
+{
+	Relation	index;
+	ScanKey		keys;
+	int			nkeys;
+	bool		ordered_by_distance;
+	ScanDirection direction;
+
+	if (IsA(scan->state, IndexScanState))
+	{
+		IndexScanState *state = (IndexScanState *) scan->state;
+
+		ready_keys(&state->ss.ps, state->iss_NumRuntimeKeys != 0, state->iss_RuntimeKeysReady);
+		index = state->iss_RelationDesc;
+		keys = state->iss_ScanKeys;
+		nkeys = state->iss_NumScanKeys;
+		ordered_by_distance = state->iss_NumOrderByKeys > 0;
+		direction = ((IndexScan *) state->ss.ps.plan)->indexorderdir;
+	}
+	else
+	{
+		IndexOnlyScanState *state = (IndexOnlyScanState *) scan->state;
+
+		ready_keys(&state->ss.ps, state->ioss_NumRuntimeKeys != 0, state->ioss_RuntimeKeysReady);
+		index = state->ioss_RelationDesc;
+		keys = state->ioss_ScanKeys;
+		nkeys = state->ioss_NumScanKeys;
+		ordered_by_distance = state->ioss_NumOrderByKeys > 0;
+		direction = ((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir;
+	}
+	if (!is_btree(index) || ordered_by_distance)
+		scan->may_stop = false;
+	if (!ScanDirectionIsBackward(direction))
+		direction = ForwardScanDirection;
+
+	if (nkeys == 0 && !scan->may_stop)
+		(void) tw_condition_add_scan(scan->relation, scan->snapshot, scan->qual, TW_ALL_CHANGES);
+	else
+		scan->condition = tw_condition_add_probe(scan->relation, scan->snapshot, index, keys, nkeys,
+												 scan->qual, direction);
+	if (!scan->may_stop)
+		scan->condition = NULL;
+}
+
+/*
+ * The keys of the index scans below a bitmap scan: those of all members of an OR, of
+ * any member of an AND.  False: they cannot be probed.
+ */
+static bool
+remember_bitmap(TrackedScan *scan, PlanState *ps)
+{
+	if (ps->chgParam != NULL)
+		ExecReScan(ps);
+	switch (nodeTag(ps))
+	{
+		case T_BitmapIndexScanState:
+			{
+				BitmapIndexScanState *state = (BitmapIndexScanState *) ps;
+
+				if (state->biss_NumArrayKeys != 0 || state->biss_NumScanKeys == 0 ||
+					state->biss_RelationDesc->rd_indam->amgettuple == NULL)
+					return false;
+				ready_keys(ps, state->biss_NumRuntimeKeys != 0, state->biss_RuntimeKeysReady);
+				(void) tw_condition_add_probe(scan->relation, scan->snapshot,
+											  state->biss_RelationDesc, state->biss_ScanKeys,
+											  state->biss_NumScanKeys, scan->qual,
+											  ForwardScanDirection);
+				return true;
+			}
+		case T_BitmapOrState:
+			{
+				BitmapOrState *state = (BitmapOrState *) ps;
+
+				for (int i = 0; i < state->nplans; i++)
+				{
+					if (!remember_bitmap(scan, state->bitmapplans[i]))
+						return false;
+				}
+				return true;
+			}
+		case T_BitmapAndState:
+			{
+				BitmapAndState *state = (BitmapAndState *) ps;
+
+				for (int i = 0; i < state->nplans; i++)
+				{
+					if (remember_bitmap(scan, state->bitmapplans[i]))
+						return true;
+				}
+				return false;
+			}
+		default:
+			return false;
+	}
+}
+
+/* A statement's WHERE CURRENT OF finds the row that its cursor has read */
+static bool
+is_current_of(ScanState *state)
+{
+	return IsA(state, TidScanState) && ((TidScanState *) state)->tss_isCurrentOf;
+}
+
+static void
+remember_scan(TrackedScan *scan)
+{
+	if (!scan->begun)
+		begin_predicate_scan(scan);
+	scan->condition = NULL;
+	switch (nodeTag(scan->state))
+	{
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+			remember_index_scan(scan);
+			return;
+		case T_BitmapHeapScanState:
+			if (remember_bitmap(scan, outerPlanState(scan->state)))
+				return;
+			break;
+		default:
+			break;
+	}
+	if (!is_current_of(scan->state))
+		(void) tw_condition_add_scan(scan->relation, scan->snapshot, scan->qual, TW_ALL_CHANGES);
+}
+
+/* Will a rescan look for the same again? */
+static bool
+is_static(ScanState *state)
+{
+	return !IsA(state, IndexScanState) && !IsA(state, IndexOnlyScanState) &&
+		!IsA(state, BitmapHeapScanState);
+}
+
+static const ItemPointerData *
+place_of(ScanState *state)
+{
+	return IsA(state, IndexScanState) ?
+		&((IndexScanState *) state)->iss_ScanDesc->xs_heaptid :
+		&((IndexOnlyScanState *) state)->ioss_ScanDesc->xs_heaptid;
+}
+
+static TupleTableSlot *
+exec_predicate(PlanState *ps)
+{
+	TrackedScan *scan = scan_of(ps);
+	TupleTableSlot *result;
+	TwCondition *condition;
+
+	if (TTS_EMPTY(scan->state->ss_ScanTupleSlot))
+	{
+		remember_scan(scan);
+		if (is_static(scan->state))
+			ExecSetExecProcNode(ps, scan->original);
+	}
+	condition = scan->condition;
+	if (condition == NULL)
+		return scan->original(ps);
+
+	/* Should this fail half-way, it may have read anything */
+	condition->complete = true;
+	if (!ScanDirectionIsForward(ps->state->es_direction))
+		condition->stop_fixed = true;
+	result = scan->original(ps);
+	if (!TupIsNull(result) && !condition->stop_fixed)
+	{
+		condition->complete = false;
+		condition->stop = *place_of(scan->state);
+	}
+	return result;
+}
+
+/* ---------- tw.watch ---------- */
+
+void
+tw_attach_conditions(QueryDesc *query)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &tw_track->queries)
+	{
+		TrackedQuery	   *tracked = dlist_container(TrackedQuery, node, iter.cur);
+		ListCell   *lc;
+
+		if (tracked->estate != query->estate)
+			continue;
+		foreach(lc, tracked->scans)
+			remember_scan(lfirst(lc));
+		return;
+	}
+}

@@ -1,0 +1,222 @@
+/*
+ * conflict.h
+ *		Private header of the conflict checks: what a transaction has read, and
+ *		who offers what.
+ *
+ * A tracked transaction's life: hook.c and attach.c see each statement's scans,
+ * qual.c and condition.c remember what they look for ("predicate"), rows.c the
+ * rows that they return ("row"), and validate.c proves before the commit, with
+ * the help of scan.c and change.c, that all of it still holds.  report.c words what does not.
+ *
+ * Everything reachable from tw_track lives in TwTrack.mcxt, a child of
+ * TopTransactionContext, and locks and snapshots belong to the top
+ * transaction's resource owner: what a subtransaction has read counts although
+ * it rolls back.
+ */
+#ifndef TW_CONFLICT_H
+#define TW_CONFLICT_H
+
+#include "tw.h"
+
+#include "access/skey.h"
+#include "executor/execdesc.h"
+#include "lib/ilist.h"
+#include "nodes/execnodes.h"
+#include "storage/bufmgr.h"
+
+/* Which changes of a row that satisfies a condition count */
+typedef enum TwCounts
+{
+	TW_ALL_CHANGES,
+	TW_REMOVALS,				/* rows deleted or updated */
+	TW_KEY_REMOVALS				/* rows deleted, or updated in a column of a key */
+} TwCounts;
+
+/*
+ * What one scan looks for.  Rows that satisfy keys (when there is an index) and
+ * qual must not have been changed by others since the snapshot.
+ */
+typedef struct TwCondition
+{
+	struct TwCondition *next;	/* of the same relation */
+	Snapshot	snapshot;		/* registered, see tw_track_snapshot() */
+	TwCounts	counts;
+	List	   *qual;			/* expressions over the row alone, all of them must hold; NIL: every row */
+	Oid			userid;			/* who ran the statement, for functions in qual */
+	int			sec_context;
+
+	Oid			index;			/* InvalidOid: the whole relation */
+	TwFileNumber index_file;	/* of the index when it was read */
+	int			nkeys;
+	ScanKey		keys;
+	ScanDirection direction;
+	bool		complete;		/* the scan may have gone to the end of its range */
+	bool		stop_fixed;		/* complete for good */
+	ItemPointerData stop;		/* unless complete: the last row that it has come to */
+
+	uint32		hash;			/* of index and keys */
+} TwCondition;
+
+/* A row that was read: it must still be its newest version.  Sorted by page for the check. */
+typedef struct TwReadRow
+{
+	BlockNumber block;
+	OffsetNumber offset;
+	TransactionId xmin;			/* raw */
+} TwReadRow;
+
+/* A relation is a file here: one that we have truncated ourselves becomes another */
+typedef struct TwRelationKey
+{
+	Oid			relid;
+	TwFileNumber file;
+} TwRelationKey;
+
+typedef struct TwRelation
+{
+	TwRelationKey key;
+	TwLocator	locator;
+	bool		permanent;
+	bool		predicates;		/* some condition stands here, so a new child table counts */
+
+	TwCondition *whole;			/* any change counts: nothing else need be remembered */
+	TwCondition *scans;			/* without an index */
+	TwCondition *probes;		/* with one */
+	int			nscans;
+	int64		nprobes;
+
+	TwReadRow  *rows;
+	int64		nrows;
+	int64		max_rows;
+	bool		sorted;			/* rows, without duplicates */
+} TwRelation;
+
+/* What this transaction tracks; NULL: nothing */
+typedef struct TwTrack
+{
+	MemoryContext mcxt;
+	TwTrackMode mode;			/* of what is read from now on */
+	bool		busy;			/* we are reading for ourselves */
+
+	Snapshot	oldest;			/* of those registered */
+	Snapshot   *snapshots;		/* registered with TopTransactionResourceOwner */
+	int			nsnapshots;
+	int			max_snapshots;
+
+	HTAB	   *relations;		/* TwRelation */
+	TwRelation *last_relation;	/* asked for last */
+	struct tw_probe_hash *probes;
+	List	   *parents;		/* OIDs of partitioned tables that were read */
+
+	struct tw_scan_hash *scans; /* of the statements that are running */
+	dlist_head	queries;		/* those statements */
+
+	int64		nrows;			/* rows remembered, in all relations */
+	int64		escalated;		/* rows and probes replaced by a condition on their relation */
+} TwTrack;
+
+extern TwTrack *tw_track;
+
+/* ---------- in track.c: what is remembered, and for how long ---------- */
+
+extern Snapshot tw_track_snapshot(Snapshot snapshot);
+
+/* True: a is the same as b or was taken before it */
+extern bool tw_snapshot_not_newer(Snapshot a, Snapshot b);
+extern bool tw_track_wanted(Relation rel);
+extern TwRelation *tw_track_relation(Relation rel, Snapshot snapshot);
+extern void tw_track_parent(Oid relid);
+
+/* ---------- in attach.c: the scans of a running statement ---------- */
+
+extern void tw_attach(QueryDesc *query, int eflags);
+extern bool tw_attached(QueryDesc *query);
+
+/* Remembers all conditions of a statement that will not be run */
+extern void tw_attach_conditions(QueryDesc *query);
+
+
+/* ---------- in qual.c ---------- */
+
+extern List *tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params);
+
+/* ---------- in condition.c ---------- */
+
+extern TwCondition *tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual,
+										  TwCounts counts);
+extern TwCondition *tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index,
+										   ScanKey keys, int nkeys, List *qual,
+										   ScanDirection direction);
+extern void tw_condition_add_whole(TwRelation *relation, Snapshot snapshot);
+
+/* ---------- in rows.c ---------- */
+
+extern void tw_rows_add(TwRelation *relation, HeapTuple tuple);
+extern void tw_rows_add_version(TwRelation *relation, ItemPointer tid, HeapTupleHeader tuple);
+extern void tw_rows_sort(TwRelation *relation);
+
+/* ---------- in change.c: what others have done to a row ---------- */
+
+typedef enum TwChangeKind
+{
+	TW_UNCHANGED,
+	TW_INSERTED,
+	TW_UPDATED,
+	TW_UPDATED_INTO,			/* the new version of an updated row */
+	TW_DELETED,
+	TW_MOVED,					/* into another partition */
+	TW_GONE,					/* no trace is left */
+	TW_ATTACHED					/* a child table, not a row */
+} TwChangeKind;
+
+typedef struct TwChange
+{
+	TwChangeKind kind;
+	TransactionId xid;			/* who; invalid: not known */
+	bool		in_progress;
+} TwChange;
+
+/* A version of a row, under its page's lock or copied: what others did since the snapshot */
+extern bool tw_change_since(HeapTupleHeader tuple, ItemPointer tid, Snapshot snapshot,
+							TwCounts counts, TwChange *change);
+
+/* The same for a version that was the newest when it was read */
+extern bool tw_change_of_row(HeapTupleHeader tuple, ItemPointer tid, TwChange *change);
+
+/* Quick and safe: false means that nothing happened since any snapshot with this xmin */
+extern bool tw_change_possible(HeapTupleHeader tuple, TransactionId xmin);
+
+/* ---------- in validate.c ---------- */
+
+/* A change that contradicts what was read */
+typedef struct TwConflict
+{
+	Oid			relid;
+	ItemPointerData tid;
+	TwChange	change;
+	HeapTuple	tuple;			/* NULL: not at hand */
+	TwCondition *condition;		/* NULL: a row that was read */
+	const char *failure;		/* why the condition could not be evaluated; NULL: it was */
+} TwConflict;
+
+/* Told of each conflict; returns true to go on */
+typedef bool (*TwConflictSink) (const TwConflict *conflict, void *arg);
+
+extern bool tw_validate_all(TwConflictSink sink, void *arg);
+
+/* ---------- in scan.c: looking at what others have changed ---------- */
+
+extern bool tw_scan_probe(Relation rel, TwRelation *relation, TwCondition *condition,
+						  TwConflictSink sink, void *arg);
+extern bool tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
+extern bool tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
+extern bool tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg);
+extern bool tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, void *arg);
+
+/* ---------- in report.c ---------- */
+
+extern const char *tw_conflict_kind(const TwConflict *conflict);
+extern char *tw_conflict_detail(const TwConflict *conflict);
+extern void tw_conflict_report(const TwConflict *conflict) pg_attribute_noreturn();
+
+#endif							/* TW_CONFLICT_H */

@@ -1,0 +1,122 @@
+/*
+ * hook.c
+ *		Where PostgreSQL tells us what a transaction reads.
+ *
+ * The hooks are installed when the library is loaded and do nothing but one
+ * comparison in transactions that do not track.
+ *
+ * Planner: no parallel plans while tracking.  Executor: a plan that was made parallel before
+ * runs without workers, as it would under a cursor; every statement's scans are attached to when it starts, or when
+ * it is continued, for one that was started before the tracking.  Utility: COPY of
+ * a table reads it without the executor.
+ */
+#include "conflict/conflict.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "executor/executor.h"
+#include "nodes/plannodes.h"
+#include "optimizer/planner.h"
+#include "tcop/utility.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+static planner_hook_type next_planner = NULL;
+static ExecutorStart_hook_type next_start = NULL;
+static ExecutorRun_hook_type next_run = NULL;
+static ProcessUtility_hook_type next_utility = NULL;
+
+static inline bool
+tracking(void)
+{
+	return unlikely(tw_track != NULL) && tw_track->mode != TW_TRACK_NONE && !tw_track->busy;
+}
+
+static PlannedStmt *
+plan_without_workers(Query *parse, const char *query_string, int cursor_options,
+					 ParamListInfo params)
+{
+	if (tracking())
+		cursor_options &= ~CURSOR_OPT_PARALLEL_OK;
+	return next_planner != NULL ? next_planner(parse, query_string, cursor_options, params) :
+		standard_planner(parse, query_string, cursor_options, params);
+}
+
+static void
+start_tracked(QueryDesc *query, int eflags)
+{
+	bool		track = tracking();
+
+	if (track && query->plannedstmt->parallelModeNeeded)
+	{
+		PlannedStmt *serial = MemoryContextAlloc(GetMemoryChunkContext(query), sizeof(PlannedStmt));
+
+		*serial = *query->plannedstmt;
+		serial->parallelModeNeeded = false;
+		query->plannedstmt = serial;
+	}
+	if (next_start != NULL)
+		next_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+	if (track)
+		tw_attach(query, eflags);
+}
+
+static void
+run_tracked(TW_RUN_ARGS)
+{
+	if (tracking() && !tw_attached(query))
+		tw_attach(query, 0);
+	if (next_run != NULL)
+		next_run(TW_RUN_PASS);
+	else
+		standard_ExecutorRun(TW_RUN_PASS);
+}
+
+/* COPY table TO */
+static void
+track_copy(CopyStmt *stmt)
+{
+	Relation	rel;
+
+	if (stmt->is_from || stmt->relation == NULL)
+		return;
+	rel = table_openrv(stmt->relation, AccessShareLock);
+	if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
+	{
+		Snapshot	snapshot = tw_track_snapshot(GetActiveSnapshot());
+
+		tw_condition_add_whole(tw_track_relation(rel, snapshot), snapshot);
+	}
+	table_close(rel, NoLock);
+}
+
+static void
+utility_tracked(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
+				DestReceiver *dest, QueryCompletion *completion)
+{
+	if (tracking() && IsA(pstmt->utilityStmt, CopyStmt))
+		track_copy((CopyStmt *) pstmt->utilityStmt);
+	if (next_utility != NULL)
+		next_utility(pstmt, query_string, read_only_tree, context, params, env, dest, completion);
+	else
+		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest,
+								completion);
+}
+
+void
+tw_conflict_init(void)
+{
+	next_planner = planner_hook;
+	planner_hook = plan_without_workers;
+	next_start = ExecutorStart_hook;
+	ExecutorStart_hook = start_tracked;
+	next_run = ExecutorRun_hook;
+	ExecutorRun_hook = run_tracked;
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = utility_tracked;
+}

@@ -1,0 +1,166 @@
+/*
+ * qual.c
+ *		The part of a scan's filter that can be evaluated for any row, at any time.
+ *
+ * At the check a filter is evaluated for rows that others have changed, after the
+ * statement has ended.  So parameters and whatever depends on settings, the
+ * time or the user is replaced by its value now, and a condition is left out
+ * when it depends on more than the row even then: on a subquery, on a value that the
+ * plan computes, on functions that are not immutable.  Leaving a condition out can only
+ * make more rows count.
+ */
+#include "conflict/conflict.h"
+
+#include "catalog/pg_proc.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/optimizer.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+
+typedef struct ValueContext
+{
+	ParamListInfo params;
+	List	   *index_tlist;	/* of an index-only scan; NIL: none */
+	bool		failed;			/* something has no value */
+} ValueContext;
+
+/* Replaces parameters by their values, and columns of an index by those of its table */
+static Node *
+insert_values(Node *node, ValueContext *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Var) && ((Var *) node)->varno == INDEX_VAR)
+	{
+		Var		   *var = (Var *) node;
+
+		if (var->varattno > 0 && var->varattno <= list_length(context->index_tlist))
+			return copyObject((Node *) list_nth_node(TargetEntry, context->index_tlist,
+													 var->varattno - 1)->expr);
+		context->failed = true;
+		return copyObject(node);
+	}
+	if (IsA(node, Param))
+	{
+		Param	   *param = (Param *) node;
+		ParamListInfo params = context->params;
+
+		if (param->paramkind == PARAM_EXTERN && params != NULL &&
+			param->paramid > 0 && param->paramid <= params->numParams)
+		{
+			ParamExternData work;
+			ParamExternData *value;
+
+			value = params->paramFetch != NULL ?
+				params->paramFetch(params, param->paramid, false, &work) :
+				&params->params[param->paramid - 1];
+			if (value->ptype == param->paramtype)
+			{
+				int16		typlen;
+				bool		typbyval;
+
+				get_typlenbyval(param->paramtype, &typlen, &typbyval);
+				return (Node *) makeConst(param->paramtype, param->paramtypmod, param->paramcollid,
+										  typlen, value->isnull ? (Datum) 0 :
+										  datumCopy(value->value, typbyval, typlen),
+										  value->isnull, typbyval);
+			}
+		}
+		context->failed = true;
+		return copyObject(node);
+	}
+	if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) || IsA(node, CurrentOfExpr))
+	{
+		context->failed = true;
+		return copyObject(node);
+	}
+	return expression_tree_mutator(node, insert_values, context);
+}
+
+static bool
+needs_values(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param) || IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) ||
+		IsA(node, CurrentOfExpr) || (IsA(node, Var) && ((Var *) node)->varno == INDEX_VAR))
+		return true;
+	return expression_tree_walker(node, needs_values, context);
+}
+
+/*
+ * These read tables, or what else they like, although they are declared stable; a
+ * constant call of them must not be folded.  So must no function of a user.
+ */
+static bool
+may_read_tables(Oid function, void *context)
+{
+	switch (function)
+	{
+		case F_TABLE_TO_XML:
+		case F_TABLE_TO_XMLSCHEMA:
+		case F_TABLE_TO_XML_AND_XMLSCHEMA:
+		case F_SCHEMA_TO_XML:
+		case F_SCHEMA_TO_XMLSCHEMA:
+		case F_SCHEMA_TO_XML_AND_XMLSCHEMA:
+		case F_DATABASE_TO_XML:
+		case F_DATABASE_TO_XMLSCHEMA:
+		case F_DATABASE_TO_XML_AND_XMLSCHEMA:
+			return true;
+	}
+	return function >= FirstNormalObjectId && func_volatile(function) != PROVOLATILE_IMMUTABLE;
+}
+
+static bool
+unsafe_to_fold(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (check_functions_in_node(node, may_read_tables, NULL))
+		return true;
+	return expression_tree_walker(node, unsafe_to_fold, context);
+}
+
+/*
+ * The conditions of a list that a row alone decides, ready to be kept: new trees in
+ * the current memory context, or the old ones where they need no change.  Runs
+ * inside a statement, under its snapshot.
+ */
+List *
+tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, clauses)
+	{
+		Node	   *clause = lfirst(lc);
+
+		if (needs_values(clause, NULL))
+		{
+			ValueContext context = {params, index_tlist, false};
+
+			clause = insert_values(clause, &context);
+			if (context.failed)
+				continue;
+		}
+		if (contain_mutable_functions(clause))
+		{
+			PlannerGlobal glob = {.type = T_PlannerGlobal};
+			PlannerInfo root = {.type = T_PlannerInfo};
+
+			if (contain_volatile_functions(clause) || unsafe_to_fold(clause, NULL))
+				continue;
+			root.glob = &glob;
+			clause = estimate_expression_value(&root, clause);
+			fix_opfuncids(clause);
+			if (contain_mutable_functions(clause))
+				continue;
+		}
+		result = lappend(result, clause);
+	}
+	return result;
+}

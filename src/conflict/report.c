@@ -1,0 +1,223 @@
+/*
+ * report.c
+ *		Conflicts in words: the error of a commit, and tw.check_conflicts.
+ */
+#include "conflict/conflict.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+PG_FUNCTION_INFO_V1(tw_check_conflicts);
+
+/* tw.check_conflicts() tells of so many at most */
+#define MAX_REPORTED 1000
+
+const char *
+tw_conflict_kind(const TwConflict *conflict)
+{
+	switch (conflict->change.kind)
+	{
+		case TW_INSERTED:
+			return "inserted";
+		case TW_UPDATED:
+		case TW_UPDATED_INTO:
+			return "updated";
+		case TW_DELETED:
+			return "deleted";
+		case TW_MOVED:
+			return "moved";
+		case TW_GONE:
+			return "gone";
+		case TW_ATTACHED:
+			return "children";
+		case TW_UNCHANGED:
+			break;
+	}
+	return "unchanged";
+}
+
+/* "public.t"; the OID of one that we have dropped ourselves */
+static char *
+relation_name(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		return psprintf("%u", relid);
+	return psprintf("%s.%s", get_namespace_name(get_rel_namespace(relid)), name);
+}
+
+/* "(id)=(1)" when the user may see it, else "(ctid)=((0,1))" */
+static char *
+row_name(const TwConflict *conflict)
+{
+	Relation	rel = NULL;
+	char	   *result = NULL;
+
+	if (conflict->tuple != NULL)
+		rel = try_relation_open(conflict->relid, AccessShareLock);
+	if (rel != NULL && OidIsValid(TW_PRIMARY_KEY(rel)))
+	{
+		Relation	index = index_open(TW_PRIMARY_KEY(rel), AccessShareLock);
+		IndexInfo  *info = BuildIndexInfo(index);
+		TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
+		Datum		values[INDEX_MAX_KEYS];
+		bool		nulls[INDEX_MAX_KEYS];
+
+		ExecStoreHeapTuple(conflict->tuple, slot, false);
+		FormIndexDatum(info, slot, NULL, values, nulls);
+		result = BuildIndexValueDescription(index, values, nulls);
+		ExecDropSingleTupleTableSlot(slot);
+		index_close(index, AccessShareLock);
+	}
+	if (rel != NULL)
+		relation_close(rel, AccessShareLock);
+	if (result == NULL)
+		result = psprintf("(ctid)=((%u,%u))", ItemPointerGetBlockNumberNoCheck(&conflict->tid),
+						  ItemPointerGetOffsetNumberNoCheck(&conflict->tid));
+	return result;
+}
+
+static const char *
+what_happened(const TwConflict *conflict)
+{
+	switch (conflict->change.kind)
+	{
+		case TW_INSERTED:
+			return "was inserted";
+		case TW_UPDATED:
+		case TW_UPDATED_INTO:
+			return "was updated";
+		case TW_DELETED:
+			return "was deleted";
+		case TW_MOVED:
+			return "was moved to another partition";
+		default:
+			return "is gone";
+	}
+}
+
+/* Who did it, as a person would say it */
+static char *
+by_whom(const TwChange *change)
+{
+	if (!TransactionIdIsValid(change->xid))
+		return pstrdup("by another transaction");
+	return psprintf("by transaction %u, which %s", change->xid,
+					change->in_progress ? "is in progress" : "has committed");
+}
+
+char *
+tw_conflict_detail(const TwConflict *conflict)
+{
+	char	   *relation = relation_name(conflict->relid);
+	char	   *who = by_whom(&conflict->change);
+
+	if (conflict->change.kind == TW_ATTACHED)
+		return psprintf("The children of relation \"%s\", which this transaction has read, were changed %s.",
+						relation, who);
+	if (conflict->condition == NULL)
+		return psprintf("Row %s of relation \"%s\", which this transaction has read, %s %s.",
+						row_name(conflict), relation, what_happened(conflict), who);
+	if (conflict->failure != NULL)
+		return psprintf("Row %s of relation \"%s\" %s %s, and whether this transaction would have read it cannot be said: %s.",
+						row_name(conflict), relation, what_happened(conflict), who,
+						conflict->failure);
+	return psprintf("Row %s of relation \"%s\", which satisfies a condition that this transaction has read by, %s %s.",
+					row_name(conflict), relation, what_happened(conflict), who);
+}
+
+void
+tw_conflict_report(const TwConflict *conflict)
+{
+	char	   *name = get_rel_name(conflict->relid);
+	char	   *detail = tw_conflict_detail(conflict);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to a conflict on relation \"%s\"",
+					name != NULL ? name : "(dropped)"),
+			 errdetail("%s", detail),
+			 conflict->condition != NULL && tw_track->mode == TW_TRACK_PREDICATE ?
+			 errhint("Retry the transaction. If only the rows that it has read must not change, track with mode 'row'.") :
+			 errhint("Retry the transaction."),
+			 name == NULL ? 0 :
+			 (err_generic_string(PG_DIAG_SCHEMA_NAME,
+								 get_namespace_name(get_rel_namespace(conflict->relid))),
+			  err_generic_string(PG_DIAG_TABLE_NAME, name))));
+	pg_unreachable();
+}
+
+/* ---------- tw.check_conflicts ---------- */
+
+typedef struct Report
+{
+	ReturnSetInfo *rsinfo;
+	int			n;
+	Oid			last_relid;
+	TransactionId last_xid;
+} Report;
+
+static bool
+report_row(const TwConflict *conflict, void *arg)
+{
+	Report	   *report = arg;
+	Datum		values[4];
+	bool		nulls[4] = {0};
+
+	/* the new version of a row whose old one was just told of */
+	if (conflict->change.kind == TW_UPDATED_INTO && report->last_relid == conflict->relid &&
+		report->last_xid == conflict->change.xid)
+		return true;
+	report->last_relid = conflict->relid;
+	report->last_xid = conflict->change.xid;
+	values[0] = ObjectIdGetDatum(conflict->relid);
+	values[1] = CStringGetTextDatum(tw_conflict_kind(conflict));
+	values[2] = CStringGetTextDatum(tw_conflict_detail(conflict));
+	nulls[3] = !TransactionIdIsValid(conflict->change.xid);
+	values[3] = TransactionIdGetDatum(conflict->change.xid);
+	tuplestore_putvalues(report->rsinfo->setResult, report->rsinfo->setDesc, values, nulls);
+	return ++report->n < MAX_REPORTED;
+}
+
+/*
+ * tw.check_conflicts() RETURNS SETOF (relation regclass, kind text, detail text, xid xid): what
+ * a commit now would fail for, without waiting for anybody
+ */
+Datum
+tw_check_conflicts(PG_FUNCTION_ARGS)
+{
+	Report		report = {(ReturnSetInfo *) fcinfo->resultinfo, 0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (tw_track != NULL && tw_track->oldest != NULL)
+	{
+		bool		busy = tw_track->busy;
+
+		tw_track->busy = true;
+		PG_TRY();
+		{
+			PushActiveSnapshot(tw_track->oldest);
+			(void) tw_validate_all(report_row, &report);
+			PopActiveSnapshot();
+		}
+		PG_FINALLY();
+		{
+			tw_track->busy = busy;
+		}
+		PG_END_TRY();
+	}
+	return (Datum) 0;
+}
