@@ -154,7 +154,7 @@ SELECT tw.offset(NULL, 's', '0');
 SELECT tw.offset('off', NULL, '0');
 SELECT tw.offset('off', 's', NULL);
 SELECT tw.offset('off', '', '0');
-SELECT count(*) FROM tw.offsets WHERE source = 's';
+SELECT count(*) FROM tw.offsets WHERE job = 'off' AND source = 's';
 
 -- where nothing may be written a position can still be read
 BEGIN READ ONLY;
