@@ -350,6 +350,10 @@ parse_case(PsmParser *p, const PsmToken *label)
 		psm_pop_scope(p);
 		stmt->operand_var = psm_add_var(p, scope, "case operand", pos);
 		stmt->operand_var->constant = true;
+
+		/* a parameter alone takes the type that each WHEN needs, as anywhere else */
+		if (stmt->operand->lone_host)
+			stmt->operand_var->host = stmt->operand->hosts;
 	}
 	if (!psm_is_word(CURRENT(p), "when"))
 		psm_syntax_error(p, CURRENT(p), psprintf("WHEN was expected after the CASE on line %d, "
