@@ -89,7 +89,8 @@ enum
 enum
 {
 	TW_FAILURE_JOB, TW_FAILURE_BATCH_ID, TW_FAILURE_ATTEMPT, TW_FAILURE_SQLSTATE,
-	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE, TW_FAILURE_NATTS
+	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE,
+	TW_FAILURE_RELATION, TW_FAILURE_KIND, TW_FAILURE_NATTS
 };
 enum
 {
@@ -101,7 +102,7 @@ enum
 	TW_PREPARED_GID, TW_PREPARED_NUMBER, TW_PREPARED_XID, TW_PREPARED_JOB, TW_PREPARED_BATCH_ID,
 	TW_PREPARED_EPOCH, TW_PREPARED_NATTS
 };
-#define TW_MAX_NATTS 8
+#define TW_MAX_NATTS 10
 
 /* A scan by index, in its order or backwards, over the rows whose first columns are the keys */
 typedef struct TwScan TwScan;
@@ -402,6 +403,9 @@ extern void tw_track_begin(TwTrackMode mode);
 extern void tw_conflict_before_commit(void);
 extern void tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_conflict_clear(void);
+
+/* Kind of the conflict that a commit has just failed for, to be asked once; NULL: it was none of ours */
+extern const char *tw_conflict_last_kind(void);
 
 /* ---------- in sink/prepared.c ---------- */
 
