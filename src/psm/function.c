@@ -617,7 +617,6 @@ bind_arguments(PsmExec *ex, PsmFunction *function, FunctionCallInfo fcinfo)
 	for (int i = 0; i < function->nin; i++)
 	{
 		PsmVar	   *var = ex->script->vars[function->in[i]];
-		PsmValue   *v = &ex->values[var->number];
 		NullableDatum *arg = &fcinfo->args[i];
 
 		if (var->kind == PSM_VAR_ROW)
@@ -628,12 +627,7 @@ bind_arguments(PsmExec *ex, PsmFunction *function, FunctionCallInfo fcinfo)
 			psm_eval_cleanup(ex);
 		}
 		else
-		{
-			/* not ours to free; it outlives the call */
-			v->isnull = arg->isnull;
-			v->value = arg->isnull ? (Datum) 0
-				: MakeExpandedObjectReadOnly(arg->value, false, var->typlen);
-		}
+			psm_argument_set(ex, var, arg->value, arg->isnull);
 	}
 }
 

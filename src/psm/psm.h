@@ -76,6 +76,7 @@ typedef struct PsmVar
 	Oid			collation;
 	int16		typlen;
 	bool		typbyval;
+	bool		expanded;		/* an array whose elements are used: kept as an expanded object */
 	PsmExpr    *init;			/* DEFAULT, or NULL */
 
 	/* PSM_VAR_ROW only: the columns.  FOR rows: set whenever the query is opened. */
@@ -155,6 +156,7 @@ struct PsmExpr
 	PsmHostRef *hosts;			/* by offset */
 	int			nhosts;
 	bool		lone_host;		/* the whole text is one :name: see psm_eval_for() */
+	PsmVar	   *target;			/* SET gives its value, which it may change in place, to this; or NULL */
 	bool		spliced;		/* a utility statement with :name: run from text made anew each time, a
 								 * quoted literal for each */
 
@@ -727,6 +729,7 @@ extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
+extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull);
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);

@@ -98,7 +98,8 @@ psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestat
 	parsing = psm_params_parsing(ex);
 	(void) CachedPlanGetTargetList(query->plan->source, NULL);
 	psm_params_parsing(parsing);
-	if (rsi->setDesc != NULL && psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
+	if (rsi->setDesc != NULL &&
+		psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
 		dest = cast_receiver(store, rsi->setDesc);
 	else
 	{
