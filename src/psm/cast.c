@@ -98,8 +98,12 @@ cast_lookup(ExprContext *econtext, Oid type, int32 typmod, Oid to_type, int32 to
 
 		entry->cached = NULL;
 		entry->lxid = InvalidLocalTransactionId;
-		if (old != NULL && !entry->in_use)
-			FreeCachedExpression(old);
+		if (old != NULL)
+		{
+			/* not before the transaction's end: a cast further out may be running it */
+			dlist_delete(&old->node);
+			MemoryContextSetParent(old->context, psm_eval_estate()->es_query_cxt);
+		}
 
 		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 		placeholder = makeNode(CaseTestExpr);

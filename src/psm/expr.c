@@ -195,6 +195,23 @@ params_for(PsmExec *ex, PsmExpr *expr)
 	return ex->params;
 }
 
+/*
+ * A piece of SQL has run, in a savepoint perhaps.  A volatile function may have
+ * done what a failing statement behind it must not undo, even without a
+ * transaction id: a lock, a setting, a notification, a cursor.
+ */
+static void
+note_effects(PsmExec *ex, PsmPlan *plan)
+{
+	if (!plan->volatility_known)
+	{
+		plan->is_volatile = contain_volatile_functions((Node *) plan->source->query_list);
+		plan->volatility_known = true;
+	}
+	if (plan->is_volatile)
+		ex->savepoint.used = true;
+}
+
 /* ---------- simple expressions ---------- */
 
 /* Makes sure that the plan behind a simple expression is valid and ours */
@@ -280,6 +297,8 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 	plan->in_use = once;
 	if (snapshot)
 		PopActiveSnapshot();
+	if (plan->mutable && ex->savepoint.open)
+		note_effects(ex, plan);
 	MemoryContextSwitchTo(oldcontext);
 
 	econtext->ecxt_param_list_info = NULL;
@@ -461,6 +480,8 @@ execute(PsmExec *ex, PsmExpr *expr, SPIExecuteOptions *options)
 		parsing = psm_params_parsing(ex);
 		rc = SPI_execute_plan_extended(expr->plan->plan, options);
 		psm_params_parsing(parsing);
+		if (ex->savepoint.open)
+			note_effects(ex, expr->plan);
 	}
 	ex->expr = NULL;
 

@@ -670,6 +670,9 @@ typedef struct PsmPlan
 	CachedPlanSource *source;	/* of plan */
 	uint64		shape;			/* PsmScript.shape when it was made */
 
+	bool		volatility_known;	/* since the last analysis */
+	bool		is_volatile;	/* calls a volatile function */
+
 	/* filled by the parser hooks, anew at each analysis */
 	PsmSlot    *slots;
 	int			nslots;
@@ -859,8 +862,10 @@ extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
 
 /* In timeout.c */
 extern volatile sig_atomic_t psm_timed_out;
-extern void psm_timeout_begin(MemoryContext mcxt);
+extern bool psm_timeout_begin(MemoryContext mcxt);
+extern void psm_timeout_end(void);
 extern void psm_timeout_check(void);
+extern void psm_timeout_error_callback(void *arg);
 extern void psm_timeout_error(void);
 
 /* In cache.c */
@@ -876,7 +881,7 @@ extern void psm_function_validate(Oid funcid);
 extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
 
 /* In returntable.c */
-extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi,
+extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, ResourceOwner owner,
 							 Tuplestorestate **tuples);
 
 /* In trigger.c */

@@ -290,23 +290,16 @@ psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 		memset(v->nulls, true, v->nfields * sizeof(bool));
 }
 
-/* A row as one Datum, made in the evaluation's memory */
+/* A row as one Datum, in the current memory context: a query may ask for it once a row */
 Datum
 psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull)
 {
 	PsmValue   *v = &ex->values[var->number];
-	HeapTuple	tuple;
-	Datum		result;
-	MemoryContext oldcontext;
 
 	*isnull = v->isnull || var->tupdesc == NULL || v->nfields != var->tupdesc->natts;
 	if (*isnull)
 		return (Datum) 0;
-	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-	tuple = heap_form_tuple(var->tupdesc, v->fields, v->nulls);
-	result = HeapTupleGetDatum(tuple);
-	MemoryContextSwitchTo(oldcontext);
-	return result;
+	return HeapTupleGetDatum(heap_form_tuple(var->tupdesc, v->fields, v->nulls));
 }
 
 /* ---------- assignment ---------- */
