@@ -23,6 +23,8 @@ is($standby->safe_psql('postgres', 'SELECT job, batch_id, rows FROM tw.ledger'),
 	'load|first|1', 'a standby shows the ledger');
 is($standby->safe_psql('postgres', 'SELECT job FROM tw.jobs'), 'load', 'and the jobs');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM tw.failures'), '0', 'and the failures');
+is($standby->safe_psql('postgres', 'SELECT count(*) FROM tw.in_doubt'), '0', 'and that nothing is in doubt');
+is(sqlstate($standby, q(CALL tw.commit_prepared('gid'))), '25006', 'nothing prepared can be committed there');
 is(sqlstate($standby, q(SELECT tw.atomic('BEGIN ATOMIC INSERT INTO t VALUES (1); END'))),
 	'25006', 'a block that writes gets the read-only error');
 is(sqlstate($standby, q(SELECT tw.atomic('BEGIN ATOMIC RETURN 1; END', '{}', 'load', 'second'))),
