@@ -19,6 +19,7 @@
 #include "tw.h"
 
 #include "access/skey.h"
+#include "access/xlogdefs.h"
 #include "executor/execdesc.h"
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
@@ -242,6 +243,11 @@ typedef struct TwConflict
 typedef bool (*TwConflictSink) (const TwConflict *conflict, void *arg);
 
 extern bool tw_validate_all(TwConflictSink sink, void *arg);
+
+/* ---------- in quiet.c: pages that cannot have changed ---------- */
+
+extern void tw_quiet_note(void);
+extern XLogRecPtr tw_quiet_lsn(TransactionId xmin);
 
 /* ---------- in scan.c: looking at what others have changed ---------- */
 
