@@ -260,7 +260,6 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 
 	if (stmt->value == NULL)
 		return;					/* as if the body had ended */
-	call->returned = true;
 	if (pg_strcasecmp(stmt->value->text, "new") == 0)
 		call->tuple = row_tuple(ex, call, VAR_NEW);
 	else if (pg_strcasecmp(stmt->value->text, "old") == 0)
@@ -272,6 +271,7 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 			: datum_tuple(ex, call, value, type);
 		psm_eval_cleanup(ex);
 	}
+	call->returned = true;		/* not before: a handler may go on behind a RETURN that failed */
 }
 
 /* Calls a trigger function; SPI is not connected yet */

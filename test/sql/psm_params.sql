@@ -214,3 +214,5 @@ SELECT tw.atomic('BEGIN END', NULL);
 DROP TABLE t;
 DROP DOMAIN positive, given;
 DROP TYPE pair, mood;
+-- what tw.check_block makes of them
+SELECT * FROM tw.check_block('BEGIN CASE :k WHEN ''a'' THEN RETURN 1; ELSE RETURN :k; END CASE; END', '{"k": "a"}');
