@@ -275,10 +275,7 @@ exec_case(PsmExec *ex, PsmCase *stmt)
 {
 	ListCell   *lc;
 
-	/* a parameter alone takes the type that each WHEN needs, as anywhere else */
-	if (stmt->operand != NULL && stmt->operand->lone_host)
-		stmt->operand_var->host = stmt->operand->hosts;
-	else if (stmt->operand != NULL)
+	if (stmt->operand != NULL && stmt->operand_var->host == NULL)
 		set_case_operand(ex, stmt);
 	foreach(lc, stmt->branches)
 	{
@@ -617,17 +614,14 @@ has_undo(PsmCompound *block)
 }
 
 /*
- * An atomic block that can fail alone, because a handler further out may go on
- * behind it or because it has an UNDO handler, has a savepoint around all of it.
- * When it is undone, what was counted in it is forgotten as well.
+ * Runs an atomic block, or the UNDO handler that takes its place, in a savepoint
+ * around all of it.  When that is undone, what was counted in it is forgotten.
  */
 static PsmResult
-exec_undoable(PsmExec *ex, PsmCompound *block)
+run_undoable(PsmExec *ex, PsmCompound *block, PsmHandler *undo)
 {
 	PsmSavepoint outer = ex->savepoint;
-	PsmFrame   *frames = ex->frames;
 	PsmSavepoint own;
-	PsmDiagnostics *diagnostics;
 	volatile PsmResult result = PSM_NEXT;
 	Size		size = ex->script->nstmts * sizeof(PsmCount);
 	PsmCount   *counts = MemoryContextAlloc(ex->mcxt, size);
@@ -637,7 +631,14 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	memset(&ex->savepoint, 0, sizeof(PsmSavepoint));
 	PG_TRY();
 	{
-		result = exec_body(ex, block);
+		if (undo == NULL)
+			result = exec_body(ex, block);
+		else
+		{
+			PsmFrame	frame = {block, ex->frames, false, false};
+
+			result = psm_handler_run(ex, &frame, undo, ex->undo_diagnostics);
+		}
 	}
 	PG_CATCH();
 	{
@@ -650,25 +651,40 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	}
 	PG_END_TRY();
 
-	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
+	if (undo == NULL && result == PSM_JUMP_UNDO && ex->jump == block->scope)
 	{
-		PsmFrame	frame = {block, frames, false, false};
-
 		psm_savepoint_rollback(ex, &own);
 		memcpy(ex->counts, counts, size);
-		pfree(counts);
-		ex->savepoint = outer;
-		ex->frames = frames;
-		diagnostics = ex->undo_diagnostics;
-		result = psm_handler_run(ex, &frame, ex->undo_handler, diagnostics);
-		psm_diagnostics_free(diagnostics);
-		return result;
+	}
+	else
+	{
+		psm_savepoint_release(ex, &ex->savepoint);	/* a handler further out may have left one */
+		psm_savepoint_release(ex, &own);
 	}
 	pfree(counts);
-	own.used = ex->savepoint.used;
-	psm_savepoint_release(ex, &own);
 	ex->savepoint = outer;
 	ex->savepoint.used = true;
+	return result;
+}
+
+/*
+ * An atomic block that can fail alone, because a handler further out may go on
+ * behind it or because it has an UNDO handler
+ */
+static PsmResult
+exec_undoable(PsmExec *ex, PsmCompound *block)
+{
+	PsmFrame   *frames = ex->frames;
+	PsmResult	result = run_undoable(ex, block, NULL);
+
+	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
+	{
+		PsmDiagnostics *diagnostics = ex->undo_diagnostics;
+
+		ex->frames = frames;
+		result = run_undoable(ex, block, ex->undo_handler);
+		psm_diagnostics_free(diagnostics);
+	}
 	return result;
 }
 
@@ -828,6 +844,7 @@ run_protected(PsmExec *ex)
 	PG_TRY();
 	{
 		psm_exec_stmt(ex, &ex->script->body->stmt);
+		Assert(GetCurrentTransactionNestLevel() == level);
 	}
 	PG_CATCH();
 	{
@@ -887,6 +904,7 @@ static Jsonb *
 operations_json(PsmScript *script, const TwOperation *ops, int n)
 {
 	static bool registered = false;
+	uint64		generation;
 	Jsonb	   *json;
 
 	if (!registered)
@@ -900,6 +918,7 @@ operations_json(PsmScript *script, const TwOperation *ops, int n)
 		memcmp(script->last_ops, ops, n * sizeof(TwOperation)) == 0)
 		return script->last_json;
 
+	generation = names_generation;	/* looking names up may tell of changes */
 	json = tw_history_operations(ops, n);
 	if (script->last_json != NULL)
 		pfree(script->last_json);
@@ -909,7 +928,7 @@ operations_json(PsmScript *script, const TwOperation *ops, int n)
 											  Max(script->nstmts, 1) * sizeof(TwOperation));
 	memcpy(script->last_ops, ops, n * sizeof(TwOperation));
 	script->last_nops = n;
-	script->last_generation = names_generation;
+	script->last_generation = generation;
 	script->last_json = MemoryContextAlloc(script->mcxt, VARSIZE(json));
 	memcpy(script->last_json, json, VARSIZE(json));
 	return json;
