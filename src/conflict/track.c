@@ -275,6 +275,21 @@ tw_track_parent(Oid relid)
 
 /* ---------- subtransactions ---------- */
 
+void
+tw_track_base_here(void)
+{
+	tw_track->base = GetCurrentSubTransactionId();
+}
+
+/* May what is done now be rolled back while the transaction goes on? */
+bool
+tw_track_in_savepoint(void)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	return subid != TopSubTransactionId && subid != tw_track->base;
+}
+
 /*
  * Rows of this relation are read but not remembered, since until the end of the
  * transaction nobody else can change them: unless the subtransaction rolls back.
@@ -287,7 +302,7 @@ tw_track_spared(TwRelation *relation, Snapshot snapshot)
 	MemoryContext old;
 	ListCell   *lc;
 
-	if (subid == TopSubTransactionId)
+	if (!tw_track_in_savepoint())
 		return;
 	foreach(lc, tw_track->spared)
 	{
