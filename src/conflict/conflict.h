@@ -77,6 +77,7 @@ typedef struct TwRelationKey
 typedef struct TwRelation
 {
 	TwRelationKey key;
+	struct TwRelation *next;	/* in the order of their first touch */
 	TwLocator	locator;
 	bool		permanent;
 	bool		predicates;		/* some condition stands here, so a new child table counts */
@@ -126,6 +127,8 @@ typedef struct TwTrack
 	int			max_snapshots;
 
 	HTAB	   *relations;		/* TwRelation */
+	TwRelation *first_relation;
+	TwRelation **end_relation;	/* where the next one goes */
 	TwRelation *last_relation;	/* asked for last */
 	struct tw_probe_hash *probes;
 	List	   *parents;		/* OIDs of partitioned tables that were read */

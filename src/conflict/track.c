@@ -61,6 +61,7 @@ tw_track_begin(TwTrackMode mode)
 
 		track->mcxt = mcxt;
 		dlist_init(&track->queries);
+		track->end_relation = &track->first_relation;
 		ctl.keysize = sizeof(TwRelationKey);
 		ctl.entrysize = sizeof(TwRelation);
 		ctl.hcxt = mcxt;
@@ -251,6 +252,8 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 		relation = hash_search(track->relations, &key, HASH_ENTER, &found);
 		memset((char *) relation + sizeof(TwRelationKey), 0,
 			   sizeof(TwRelation) - sizeof(TwRelationKey));
+		*track->end_relation = relation;
+		track->end_relation = &relation->next;
 		relation->locator = TW_LOCATOR(rel);
 		relation->permanent = rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
 	}
