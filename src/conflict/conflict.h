@@ -126,6 +126,7 @@ typedef struct TwTrack
 	int			max_snapshots;
 
 	HTAB	   *relations;		/* TwRelation */
+	List	   *in_order;		/* the same, as they were first read */
 	TwRelation *last_relation;	/* asked for last */
 	struct tw_probe_hash *probes;
 	List	   *parents;		/* OIDs of partitioned tables that were read */

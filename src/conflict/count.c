@@ -41,15 +41,15 @@ static TwCounters
 count_transaction(void)
 {
 	TwCounters	now = {0};
-	HASH_SEQ_STATUS all;
-	TwRelation *relation;
+	ListCell   *lc;
 
 	if (tw_track == NULL)
 		return now;
 	now.transactions = 1;
-	hash_seq_init(&all, tw_track->relations);
-	while ((relation = hash_seq_search(&all)) != NULL)
+	foreach(lc, tw_track->in_order)
 	{
+		TwRelation *relation = lfirst(lc);
+
 		tw_rows_sort(relation);
 		now.relations++;
 		now.rows += relation->nrows;

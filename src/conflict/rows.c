@@ -60,13 +60,13 @@ static void
 escalate_largest(void)
 {
 	TwRelation *largest = NULL;
-	TwRelation *relation;
-	HASH_SEQ_STATUS all;
+	ListCell   *lc;
 	int			bound;
 
-	hash_seq_init(&all, tw_track->relations);
-	while ((relation = hash_seq_search(&all)) != NULL)
+	foreach(lc, tw_track->in_order)
 	{
+		TwRelation *relation = lfirst(lc);
+
 		tw_rows_sort(relation);
 		if (relation->nrows > 0 && (largest == NULL || relation->nrows > largest->nrows))
 			largest = relation;

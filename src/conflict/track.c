@@ -236,6 +236,7 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 	TwRelation *relation = track->last_relation;
 	TwRelationKey key;
 	bool		found;
+	MemoryContext old;
 
 	if (relation != NULL && relation->key.relid == RelationGetRelid(rel) &&
 		relation->key.file == TW_FILE_NUMBER(rel))
@@ -253,6 +254,9 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 			   sizeof(TwRelation) - sizeof(TwRelationKey));
 		relation->locator = TW_LOCATOR(rel);
 		relation->permanent = rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
+		old = MemoryContextSwitchTo(track->mcxt);
+		track->in_order = lappend(track->in_order, relation);
+		MemoryContextSwitchTo(old);
 	}
 	track->last_relation = relation;
 	return relation;
