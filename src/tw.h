@@ -457,6 +457,9 @@ extern void tw_conflict_init(void);
  */
 extern void tw_track_begin(TwTrackMode mode);
 
+/* The current subtransaction will be rolled back with the whole transaction only */
+extern void tw_track_base_here(void);
+
 /*
  * For xact.c: 40001 unless all that was read still holds; after all writes and
  * before anything that others could wait for.  Then the end.

@@ -11,7 +11,6 @@
 #include "access/xact.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 
 PG_FUNCTION_INFO_V1(tw_tracking);
 
@@ -41,15 +40,13 @@ static TwCounters
 count_transaction(void)
 {
 	TwCounters	now = {0};
-	ListCell   *lc;
+	TwRelation *relation;
 
 	if (tw_track == NULL)
 		return now;
 	now.transactions = 1;
-	foreach(lc, tw_track->in_order)
+	for (relation = tw_track->first_relation; relation != NULL; relation = relation->next)
 	{
-		TwRelation *relation = lfirst(lc);
-
 		tw_rows_sort(relation);
 		now.relations++;
 		now.rows += relation->nrows;

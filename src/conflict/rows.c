@@ -60,13 +60,11 @@ static void
 escalate_largest(void)
 {
 	TwRelation *largest = NULL;
-	ListCell   *lc;
+	TwRelation *relation;
 	int			bound;
 
-	foreach(lc, tw_track->in_order)
+	for (relation = tw_track->first_relation; relation != NULL; relation = relation->next)
 	{
-		TwRelation *relation = lfirst(lc);
-
 		tw_rows_sort(relation);
 		if (relation->nrows > 0 && (largest == NULL || relation->nrows > largest->nrows))
 			largest = relation;

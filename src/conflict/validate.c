@@ -134,9 +134,9 @@ tw_validate_all(TwConflictSink sink, void *arg)
 		if (!validate_children(lfirst_oid(lc), sink, arg))
 			return false;
 	}
-	foreach(lc, tw_track->in_order)
+	for (TwRelation *relation = tw_track->first_relation; relation != NULL; relation = relation->next)
 	{
-		if (!validate_relation(lfirst(lc), sink, arg))
+		if (!validate_relation(relation, sink, arg))
 			return false;
 	}
 	return true;
