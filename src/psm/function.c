@@ -322,7 +322,9 @@ compile(PsmFunction *function, HeapTuple proc, FunctionCallInfo fcinfo, Relation
 		compile_arguments(function, &sig, args, in, out);
 	}
 	script = compile_body(function, proc, args, nargs);
-	if (!function->trigger)
+	if (function->trigger)
+		psm_trigger_mentions(script);
+	else
 		use_collation(script, function->key.collation);
 	function->in = copy_numbers(script, in, function->nin);
 	function->out = copy_numbers(script, out, function->nout);

@@ -707,41 +707,6 @@ psm_json_text(JsonbValue *value)
 	}
 }
 
-/* Appends a JSON array in the text form of PostgreSQL's arrays */
-static void
-json_array_literal(StringInfo out, JsonbContainer *array)
-{
-	JsonbIterator *it = JsonbIteratorInit(array);
-	JsonbValue	v;
-	JsonbIteratorToken tok = JsonbIteratorNext(&it, &v, true);
-	bool		first = true;
-
-	check_stack_depth();
-	appendStringInfoChar(out, '{');
-	while ((tok = JsonbIteratorNext(&it, &v, true)) == WJB_ELEM)
-	{
-		if (!first)
-			appendStringInfoChar(out, ',');
-		first = false;
-		if (v.type == jbvNull)
-			appendStringInfoString(out, "NULL");
-		else if (v.type == jbvBinary && JsonContainerIsArray(v.val.binary.data))
-			json_array_literal(out, v.val.binary.data);
-		else
-		{
-			appendStringInfoChar(out, '"');
-			for (const char *s = psm_json_text(&v); *s; s++)
-			{
-				if (*s == '"' || *s == '\\')
-					appendStringInfoChar(out, '\\');
-				appendStringInfoChar(out, *s);
-			}
-			appendStringInfoChar(out, '"');
-		}
-	}
-	appendStringInfoChar(out, '}');
-}
-
 /* A JSON object as a composite type, by jsonb_populate_record(NULL::type, value) */
 static Datum
 json_object_to_row(JsonbValue *value, Oid type)
@@ -760,6 +725,54 @@ json_object_to_row(JsonbValue *value, Oid type)
 	fcinfo->args[1].value = JsonbPGetDatum(JsonbValueToJsonb(value));
 	fcinfo->args[1].isnull = false;
 	return FunctionCallInvoke(fcinfo);
+}
+
+/* An element of a JSON array as text; an object becomes a row where the array is of rows */
+static char *
+json_element_text(JsonbValue *value, Oid element)
+{
+	Oid			output;
+	bool		varlena;
+
+	if (value->type != jbvBinary || !type_is_rowtype(getBaseType(element)) || element == RECORDOID)
+		return psm_json_text(value);
+	getTypeOutputInfo(element, &output, &varlena);
+	return OidOutputFunctionCall(output, json_object_to_row(value, element));
+}
+
+/* Appends a JSON array in the text form of PostgreSQL's arrays of element */
+static void
+json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
+{
+	JsonbIterator *it = JsonbIteratorInit(array);
+	JsonbValue	v;
+	JsonbIteratorToken tok = JsonbIteratorNext(&it, &v, true);
+	bool		first = true;
+
+	check_stack_depth();
+	appendStringInfoChar(out, '{');
+	while ((tok = JsonbIteratorNext(&it, &v, true)) == WJB_ELEM)
+	{
+		if (!first)
+			appendStringInfoChar(out, ',');
+		first = false;
+		if (v.type == jbvNull)
+			appendStringInfoString(out, "NULL");
+		else if (v.type == jbvBinary && JsonContainerIsArray(v.val.binary.data))
+			json_array_literal(out, v.val.binary.data, element);
+		else
+		{
+			appendStringInfoChar(out, '"');
+			for (const char *s = json_element_text(&v, element); *s; s++)
+			{
+				if (*s == '"' || *s == '\\')
+					appendStringInfoChar(out, '\\');
+				appendStringInfoChar(out, *s);
+			}
+			appendStringInfoChar(out, '"');
+		}
+	}
+	appendStringInfoChar(out, '}');
 }
 
 /* The type of a parameter where none is asked for */
@@ -801,7 +814,7 @@ json_to_type(JsonbValue *value, Oid type, bool *isnull)
 		StringInfoData literal;
 
 		initStringInfo(&literal);
-		json_array_literal(&literal, value->val.binary.data);
+		json_array_literal(&literal, value->val.binary.data, get_element_type(base));
 		text = literal.data;
 	}
 	else

@@ -413,6 +413,7 @@ struct PsmScript
 	PsmVar	  **vars;			/* all variables, by number */
 	int			nvars;
 	int			nargs;			/* functions: the first variables are the arguments */
+	uint32		mentioned;		/* triggers: the arguments that the body mentions, a bit each */
 	int			ncursors;
 	PsmHost    *hosts;
 	int			nhosts;
@@ -886,6 +887,7 @@ extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Re
 
 /* In trigger.c */
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
+extern void psm_trigger_mentions(PsmScript *script);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
 /* In atomic.c */
