@@ -65,7 +65,9 @@ CREATE TABLE tw.failure (
 	message text,
 	line int,
 	at timestamptz NOT NULL,
-	role pg_catalog.regrole NOT NULL
+	role pg_catalog.regrole NOT NULL,
+	relation text,
+	kind text
 ) USING heap;
 CREATE INDEX failure_job_at_idx ON tw.failure (job, at);
 
@@ -140,7 +142,8 @@ CREATE VIEW tw.offsets WITH (security_barrier) AS
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
 CREATE VIEW tw.failures WITH (security_barrier) AS
-	SELECT f.job, f.batch_id, f.attempt, f.sqlstate, f.message, f.line, f.at, f.role
+	SELECT f.job, f.batch_id, f.attempt, f.sqlstate, f.message, f.line, f.at, f.role,
+		f.relation, f.kind
 	FROM tw.failure f
 		LEFT JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) f.job
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role(f.role, 'USAGE')
@@ -389,3 +392,26 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_watch';
 COMMENT ON FUNCTION tw.watch(regclass, text, jsonb) IS
 'until this transaction commits, no row of the relation that satisfies the predicate may be inserted, changed or deleted by others, otherwise the commit fails with 40001. :name and params.name in the predicate are taken from params. Errors: 0A000, 22004, 22023, 42809, and those of a query';
+
+CREATE FUNCTION tw.tracking_counters(OUT scope text, OUT transactions bigint, OUT relations bigint,
+	OUT rows bigint, OUT conditions bigint, OUT escalated bigint, OUT waits bigint, OUT conflicts bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_tracking';
+COMMENT ON FUNCTION tw.tracking_counters() IS 'what view tw.tracking shows';
+
+CREATE VIEW tw.tracking AS SELECT * FROM tw.tracking_counters();
+COMMENT ON VIEW tw.tracking IS
+'what this session tracks: a row for this transaction, and one for those before it. escalated: rows and index probes that one condition on their whole relation has replaced; waits: for younger transactions, at a commit; conflicts: commits that failed';
+
+CREATE VIEW tw.conflicts WITH (security_barrier) AS
+	SELECT f.job, f.relation, f.kind, f.sqlstate, pg_catalog.count(*) AS conflicts,
+		pg_catalog.count(DISTINCT f.batch_id) AS batches, pg_catalog.max(f.attempt) AS max_attempt,
+		pg_catalog.max(f.at) AS last_at
+	FROM tw.failures f
+	WHERE f.sqlstate OPERATOR(pg_catalog.=) '40001' OR f.sqlstate OPERATOR(pg_catalog.=) '40P01'
+	GROUP BY f.job, f.relation, f.kind, f.sqlstate;
+COMMENT ON VIEW tw.conflicts IS
+'conflicts that CALL tw.run has met, as long as tw.failures keeps them. relation and kind: of those that the conflict checks have found; null: of PostgreSQL''s own';
+
+GRANT SELECT ON tw.tracking, tw.conflicts TO PUBLIC;

@@ -91,7 +91,8 @@ enum
 enum
 {
 	TW_FAILURE_JOB, TW_FAILURE_BATCH_ID, TW_FAILURE_ATTEMPT, TW_FAILURE_SQLSTATE,
-	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE, TW_FAILURE_NATTS
+	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE,
+	TW_FAILURE_RELATION, TW_FAILURE_KIND, TW_FAILURE_NATTS
 };
 enum
 {
@@ -108,7 +109,7 @@ enum
 	TW_OFFSET_JOB, TW_OFFSET_SOURCE, TW_OFFSET_PARTITION, TW_OFFSET_POSITION, TW_OFFSET_XID,
 	TW_OFFSET_MOVED_AT, TW_OFFSET_NATTS
 };
-#define TW_MAX_NATTS 8
+#define TW_MAX_NATTS 10
 
 /* A scan by index, in its order or backwards, over the rows whose first columns are the keys */
 typedef struct TwScan TwScan;
@@ -463,6 +464,9 @@ extern void tw_track_begin(TwTrackMode mode);
 extern void tw_conflict_before_commit(void);
 extern void tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_conflict_clear(void);
+
+/* Kind of the conflict that a commit has just failed for, to be asked once; NULL: it was none of ours */
+extern const char *tw_conflict_last_kind(void);
 
 /* ---------- in sink/prepared.c ---------- */
 

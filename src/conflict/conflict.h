@@ -137,6 +137,7 @@ typedef struct TwTrack
 
 	int64		nrows;			/* rows remembered, in all relations */
 	int64		escalated;		/* rows and probes replaced by a condition on their relation */
+	int64		waits;			/* for younger transactions, at the check */
 } TwTrack;
 
 extern TwTrack *tw_track;
@@ -257,6 +258,24 @@ extern bool tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sin
 extern bool tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, void *arg);
+
+/* ---------- in count.c ---------- */
+
+typedef struct TwCounters
+{
+	int64		transactions;	/* that tracked */
+	int64		relations;
+	int64		rows;
+	int64		conditions;
+	int64		escalated;
+	int64		waits;
+	int64		conflicts;		/* commits that failed */
+} TwCounters;
+
+extern TwCounters tw_counters;
+
+extern void tw_count_conflict(const TwConflict *conflict);
+extern void tw_count_transaction(void);
 
 /* ---------- in report.c ---------- */
 

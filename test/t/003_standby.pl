@@ -25,6 +25,8 @@ is($standby->safe_psql('postgres', 'SELECT job, batch_id, rows FROM tw.ledger'),
 	'load|first|1', 'a standby shows the ledger');
 is($standby->safe_psql('postgres', 'SELECT job FROM tw.jobs'), 'load', 'and the jobs');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM tw.failures'), '0', 'and the failures');
+is($standby->safe_psql('postgres', 'SELECT count(*) FROM tw.in_doubt'), '0', 'and that nothing is in doubt');
+is(sqlstate($standby, q(CALL tw.commit_prepared('gid'))), '25006', 'nothing prepared can be committed there');
 is($standby->safe_psql('postgres', 'SELECT job, source, partition, "position" FROM tw.offsets'), 'load|s|0|1', 'and the offsets');
 is($standby->safe_psql('postgres', q(SELECT tw.offset('load', 's', '0'))), '1', 'by function as well');
 is($standby->safe_psql('postgres', q(SELECT tw.offset('nope', 's', '0') IS NULL)), 't', 'also where there is none');

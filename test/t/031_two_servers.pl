@@ -63,6 +63,7 @@ sub recovery
 	foreach my $server (@servers)
 	{
 		return if $done++ == $stop;
+		# in this order: what is no longer in doubt is in the ledger, or gone
 		$doubt += $server->safe_psql('postgres', "SELECT count(*) FROM tw.in_doubt WHERE job = 'transfer' AND batch_id = '$batch'");
 		$ledger += $server->safe_psql('postgres', "SELECT count(*) FROM tw.ledger WHERE job = 'transfer' AND batch_id = '$batch'");
 	}

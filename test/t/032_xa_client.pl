@@ -19,7 +19,7 @@ my ($javac) = grep { -x } map { "$_/javac" } split /:/, $ENV{PATH};
 plan skip_all => 'no JDK: install default-jdk-headless' unless $javac;
 plan skip_all => "no JDBC driver in $jar: install libpostgresql-jdbc-java" unless -f $jar;
 
-my $rounds = $ENV{TW_KILL_ROUNDS} || 12;
+my $rounds = $ENV{TW_KILL_ROUNDS} || 5;
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $source = ($ENV{TESTDIR} && -f "$ENV{TESTDIR}/test/t/XaSink.java" ? $ENV{TESTDIR} : '.') . '/test/t/XaSink.java';
 command_ok([ $javac, '-d', $dir, '-cp', $jar, $source ], 'the client compiles');
