@@ -153,9 +153,7 @@ psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmo
 	oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 	econtext->caseValue_datum = value;
 	econtext->caseValue_isNull = *isnull;
-	entry->in_use = true;
-	value = ExecEvalExpr(entry->state, econtext, isnull);
-	entry->in_use = false;
+	value = psm_eval_state(entry->state, econtext, &entry->in_use, isnull);
 	MemoryContextSwitchTo(oldcontext);
 	return value;
 }

@@ -691,6 +691,7 @@ typedef struct PsmPlan
 /* In evalstate.c: what evaluation keeps for a transaction */
 extern EState *psm_eval_estate(void);
 extern ResourceOwner psm_eval_owner(void);
+extern Datum psm_eval_state(ExprState *state, ExprContext *econtext, bool *in_use, bool *isnull);
 extern ExprContext *psm_econtext_push(void);
 extern void psm_econtext_pop(ExprContext *econtext);
 extern void psm_xact_end(bool committed);
