@@ -45,6 +45,13 @@
 #define tw_release_plan_refs(owner) ResourceOwnerReleaseAllPlanCacheRefs(owner)
 #endif
 
+/* 16: membership alone no longer lets one become a role */
+#if PG_VERSION_NUM >= 160000
+#define tw_check_can_set_role(member, role) check_can_set_role(member, role)
+#else
+#define tw_check_can_set_role(member, role) check_is_member_of_role(member, role)
+#endif
+
 /* 16: parseTypeString() takes an error context in place of missing_ok */
 #if PG_VERSION_NUM >= 160000
 #define tw_hard_errors NULL

@@ -53,36 +53,6 @@ psm_eval_owner(void)
 	return eval_owner;
 }
 
-/*
- * Evaluates a compiled expression; *in_use is true meanwhile.  Only in a
- * subtransaction can an error be followed by another evaluation, so only there
- * is it worth catching.
- */
-Datum
-psm_eval_state(ExprState *state, ExprContext *econtext, bool *in_use, bool *isnull)
-{
-	Datum		value;
-
-	*in_use = true;
-	if (likely(!IsSubTransaction()))
-		value = ExecEvalExpr(state, econtext, isnull);
-	else
-	{
-		PG_TRY();
-		{
-			value = ExecEvalExpr(state, econtext, isnull);
-		}
-		PG_CATCH();
-		{
-			*in_use = false;
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
-	}
-	*in_use = false;
-	return value;
-}
-
 ExprContext *
 psm_econtext_push(void)
 {

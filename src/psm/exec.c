@@ -275,10 +275,7 @@ exec_case(PsmExec *ex, PsmCase *stmt)
 {
 	ListCell   *lc;
 
-	/* a parameter alone takes the type that each WHEN needs, as anywhere else */
-	if (stmt->operand != NULL && stmt->operand->lone_host)
-		stmt->operand_var->host = stmt->operand->hosts;
-	else if (stmt->operand != NULL)
+	if (stmt->operand != NULL && stmt->operand_var->host == NULL)
 		set_case_operand(ex, stmt);
 	foreach(lc, stmt->branches)
 	{

@@ -266,21 +266,36 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 	ParamListInfo params = ex->params;
 	void	   *save_arg = params->parserSetupArg;
 	int			save_num = params->numParams;
+	ExprState  *state = plan->state;
 	MemoryContext oldcontext;
 	bool		snapshot;
+	bool		once = plan->in_use && plan->state_lxid == TW_MY_LXID;
 
-	if (plan->in_use && plan->state_lxid == TW_MY_LXID)
-		return false;
-	if (!simple_plan_valid(ex, expr))
+	/*
+	 * The state is busy further out, or an error has left it half-way: one is
+	 * made for this time only.  The plan must stay, the other one needs it.
+	 */
+	if (unlikely(once))
+	{
+		if (!CachedPlanIsSimplyValid(plan->source, plan->cached, NULL))
+			return false;
+	}
+	else if (!simple_plan_valid(ex, expr))
 		return false;
 
 	params->parserSetupArg = expr;
 	params->numParams = plan->nslots;
 	econtext->ecxt_param_list_info = params;
-	if (unlikely(plan->state_lxid != TW_MY_LXID))
+	if (unlikely(once))
+	{
+		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		state = ExecInitExprWithParams(plan->simple, params);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	else if (unlikely(plan->state_lxid != TW_MY_LXID))
 	{
 		oldcontext = MemoryContextSwitchTo(psm_eval_estate()->es_query_cxt);
-		plan->state = ExecInitExprWithParams(plan->simple, params);
+		plan->state = state = ExecInitExprWithParams(plan->simple, params);
 		plan->in_use = false;
 		plan->state_lxid = TW_MY_LXID;
 		MemoryContextSwitchTo(oldcontext);
@@ -294,7 +309,9 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 		CommandCounterIncrement();
 		PushActiveSnapshot(GetTransactionSnapshot());
 	}
-	*value = psm_eval_state(plan->state, econtext, &plan->in_use, isnull);
+	plan->in_use = true;
+	*value = ExecEvalExpr(state, econtext, isnull);
+	plan->in_use = once;
 	if (snapshot)
 		PopActiveSnapshot();
 	if (plan->mutable && ex->savepoint.open)

@@ -322,7 +322,9 @@ compile(PsmFunction *function, HeapTuple proc, FunctionCallInfo fcinfo, Relation
 		compile_arguments(function, &sig, args, in, out);
 	}
 	script = compile_body(function, proc, args, nargs);
-	if (!function->trigger)
+	if (function->trigger)
+		psm_trigger_mentions(script);
+	else
 		use_collation(script, function->key.collation);
 	function->in = copy_numbers(script, in, function->nin);
 	function->out = copy_numbers(script, out, function->nout);
@@ -619,7 +621,6 @@ bind_arguments(PsmExec *ex, PsmFunction *function, FunctionCallInfo fcinfo)
 	for (int i = 0; i < function->nin; i++)
 	{
 		PsmVar	   *var = ex->script->vars[function->in[i]];
-		PsmValue   *v = &ex->values[var->number];
 		NullableDatum *arg = &fcinfo->args[i];
 
 		if (var->kind == PSM_VAR_ROW)
@@ -630,12 +631,7 @@ bind_arguments(PsmExec *ex, PsmFunction *function, FunctionCallInfo fcinfo)
 			psm_eval_cleanup(ex);
 		}
 		else
-		{
-			/* not ours to free; it outlives the call */
-			v->isnull = arg->isnull;
-			v->value = arg->isnull ? (Datum) 0
-				: MakeExpandedObjectReadOnly(arg->value, false, var->typlen);
-		}
+			psm_argument_set(ex, var, arg->value, arg->isnull);
 	}
 }
 

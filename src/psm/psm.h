@@ -76,6 +76,7 @@ typedef struct PsmVar
 	Oid			collation;
 	int16		typlen;
 	bool		typbyval;
+	bool		expanded;		/* an array whose elements are used: kept as an expanded object */
 	PsmExpr    *init;			/* DEFAULT, or NULL */
 
 	/* PSM_VAR_ROW only: the columns.  FOR rows: set whenever the query is opened. */
@@ -155,6 +156,7 @@ struct PsmExpr
 	PsmHostRef *hosts;			/* by offset */
 	int			nhosts;
 	bool		lone_host;		/* the whole text is one :name: see psm_eval_for() */
+	PsmVar	   *target;			/* SET gives its value, which it may change in place, to this; or NULL */
 	bool		spliced;		/* a utility statement with :name: run from text made anew each time, a
 								 * quoted literal for each */
 
@@ -411,6 +413,7 @@ struct PsmScript
 	PsmVar	  **vars;			/* all variables, by number */
 	int			nvars;
 	int			nargs;			/* functions: the first variables are the arguments */
+	uint32		mentioned;		/* triggers: the arguments that the body mentions, a bit each */
 	int			ncursors;
 	PsmHost    *hosts;
 	int			nhosts;
@@ -691,7 +694,6 @@ typedef struct PsmPlan
 /* In evalstate.c: what evaluation keeps for a transaction */
 extern EState *psm_eval_estate(void);
 extern ResourceOwner psm_eval_owner(void);
-extern Datum psm_eval_state(ExprState *state, ExprContext *econtext, bool *in_use, bool *isnull);
 extern ExprContext *psm_econtext_push(void);
 extern void psm_econtext_pop(ExprContext *econtext);
 extern void psm_xact_end(bool committed);
@@ -731,6 +733,7 @@ extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
+extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull);
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
@@ -884,6 +887,7 @@ extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Re
 
 /* In trigger.c */
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
+extern void psm_trigger_mentions(PsmScript *script);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
 /* In atomic.c */

@@ -88,7 +88,8 @@ fill_store(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestate *sto
 	parsing = psm_params_parsing(ex);
 	(void) CachedPlanGetTargetList(query->plan->source, NULL);
 	psm_params_parsing(parsing);
-	if (rsi->setDesc != NULL && psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
+	if (rsi->setDesc != NULL &&
+		psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
 		dest = cast_receiver(store, rsi->setDesc);
 	else
 	{
