@@ -89,7 +89,7 @@ SELECT columns_are('tw', 'ledger',
 		'started_at', 'finished_at']);
 SELECT columns_are('tw', 'offsets', ARRAY['job', 'source', 'partition', 'position', 'xid', 'moved_at']);
 SELECT columns_are('tw', 'failures',
-	ARRAY['job', 'batch_id', 'attempt', 'sqlstate', 'message', 'line', 'at', 'role']);
+	ARRAY['job', 'batch_id', 'attempt', 'sqlstate', 'message', 'line', 'at', 'role', 'relation', 'kind']);
 SELECT columns_are('tw', 'audit_log', ARRAY['at', 'role', 'action', 'job', 'batch_id', 'reason']);
 SELECT col_is_pk('tw', 'job', 'job', 'key of tw.job');
 SELECT col_is_pk('tw', 'batch', ARRAY['batch_id', 'job'], 'key of tw.batch');
