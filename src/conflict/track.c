@@ -77,6 +77,18 @@ tw_track_begin(TwTrackMode mode)
 		(void) tw_track_snapshot(GetActiveSnapshot());
 }
 
+TwTrackMode
+tw_track_switch(TwTrackMode mode)
+{
+	TwTrackMode before = tw_track == NULL ? TW_TRACK_NONE : tw_track->mode;
+
+	if (mode != TW_TRACK_NONE)
+		tw_track_begin(mode);
+	else if (tw_track != NULL)
+		tw_track->mode = TW_TRACK_NONE;
+	return before;
+}
+
 static void
 check_trackable(void)
 {

@@ -890,6 +890,25 @@ extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
 extern void psm_trigger_mentions(PsmScript *script);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
+/* In run.c */
+
+/* A batch that owns its transactions; lives as long as the CALL's portal */
+typedef struct PsmRun
+{
+	char	   *source;
+	int			length;
+	Jsonb	   *params;
+	TwClaim		claim;
+	int			isolation;		/* XACT_READ_COMMITTED, ... */
+	TwTrackMode tracking;
+	int			max_attempts;
+	MemoryContext mcxt;			/* of outcomes and errors */
+} PsmRun;
+
+extern void psm_run_require_call(FunctionCallInfo fcinfo, const char *name);
+extern void psm_run_read_conflicts(PsmRun *run, const char *conflicts);
+extern void psm_run_batch(PsmRun *run, TwOutcome *outcome);
+
 /* In atomic.c */
 
 /* What becomes of deferred constraints at the end of a block */
@@ -900,6 +919,7 @@ typedef enum PsmConstraints
 	PSM_MAKE_IMMEDIATE			/* they are checked, and so is what comes after */
 } PsmConstraints;
 
+extern void psm_block_look(const char *source, int length, Jsonb *params, TwOutcome *outcome);
 extern void psm_block_run(const char *source, int length, Jsonb *params,
 						  PsmConstraints constraints, TwOutcome *outcome);
 extern char *psm_block_text(FunctionCallInfo fcinfo, Jsonb **params);
