@@ -61,6 +61,7 @@ tw_track_begin(TwTrackMode mode)
 
 		track->mcxt = mcxt;
 		dlist_init(&track->queries);
+		track->end_relation = &track->first_relation;
 		ctl.keysize = sizeof(TwRelationKey);
 		ctl.entrysize = sizeof(TwRelation);
 		ctl.hcxt = mcxt;
@@ -152,13 +153,34 @@ same_snapshot(Snapshot a, Snapshot b)
 		(a->subxcnt == 0 || memcmp(a->subxip, b->subxip, a->subxcnt * sizeof(TransactionId)) == 0);
 }
 
+static bool
+in_progress_then(TransactionId xid, Snapshot snapshot)
+{
+	for (uint32 i = 0; i < snapshot->xcnt; i++)
+	{
+		if (snapshot->xip[i] == xid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * True: whatever a shows as finished, b shows as finished as well.  Copies of snapshots do not
+ * know when they were taken, so their contents are compared.
+ */
 bool
 tw_snapshot_not_newer(Snapshot a, Snapshot b)
 {
-	/* an imported snapshot does not know its place in the order */
-	if (a->snapXactCompletionCount == 0 || b->snapXactCompletionCount == 0)
-		return same_snapshot(a, b);
-	return a->snapXactCompletionCount <= b->snapXactCompletionCount;
+	if (a == b || TransactionIdPrecedesOrEquals(a->xmax, b->xmin))
+		return true;
+	if (TransactionIdFollows(a->xmax, b->xmax))
+		return false;
+	for (uint32 i = 0; i < b->xcnt; i++)
+	{
+		if (TransactionIdPrecedes(b->xip[i], a->xmax) && !in_progress_then(b->xip[i], a))
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -263,6 +285,8 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 		relation = hash_search(track->relations, &key, HASH_ENTER, &found);
 		memset((char *) relation + sizeof(TwRelationKey), 0,
 			   sizeof(TwRelation) - sizeof(TwRelationKey));
+		*track->end_relation = relation;
+		track->end_relation = &relation->next;
 		relation->locator = TW_LOCATOR(rel);
 		relation->permanent = rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
 	}
@@ -287,6 +311,21 @@ tw_track_parent(Oid relid)
 
 /* ---------- subtransactions ---------- */
 
+void
+tw_track_base_here(void)
+{
+	tw_track->base = GetCurrentSubTransactionId();
+}
+
+/* May what is done now be rolled back while the transaction goes on? */
+bool
+tw_track_in_savepoint(void)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	return subid != TopSubTransactionId && subid != tw_track->base;
+}
+
 /*
  * Rows of this relation are read but not remembered, since until the end of the
  * transaction nobody else can change them: unless the subtransaction rolls back.
@@ -299,7 +338,7 @@ tw_track_spared(TwRelation *relation, Snapshot snapshot)
 	MemoryContext old;
 	ListCell   *lc;
 
-	if (subid == TopSubTransactionId)
+	if (!tw_track_in_savepoint())
 		return;
 	foreach(lc, tw_track->spared)
 	{
