@@ -37,6 +37,22 @@ SELECT is(pg_temp.signature('tw.prune_ledger'),
 	'tw.prune_ledger(job text, older_than interval) bigint', 'tw.prune_ledger');
 SELECT is(pg_temp.signature('tw.reassign_job'),
 	'tw.reassign_job(job text, owner regrole) void', 'tw.reassign_job');
+SELECT is(pg_temp.signature('tw.open_batch'),
+	'tw.open_batch(job text, batch_id text, targets jsonb, expected_tasks integer DEFAULT NULL::integer, '
+	'epoch bigint DEFAULT NULL::bigint, timeout interval DEFAULT NULL::interval, logged boolean DEFAULT false, '
+	'guards text[] DEFAULT ''{}''::text[]) tw.staged_batch', 'tw.open_batch');
+SELECT is(pg_temp.signature('tw.attach_task'),
+	'tw.attach_task(job text, batch_id text, task text, epoch bigint DEFAULT NULL::bigint, '
+	'OUT target regclass, OUT staging regclass, OUT status text) SETOF record', 'tw.attach_task');
+SELECT is(pg_temp.signature('tw.commit_task'),
+	'tw.commit_task(message jsonb DEFAULT NULL::jsonb) void', 'tw.commit_task');
+SELECT is(pg_temp.signature('tw.publish'),
+	'tw.publish(job text, batch_id text, epoch bigint DEFAULT NULL::bigint, audit text DEFAULT NULL::text) tw.outcome',
+	'tw.publish');
+SELECT is(pg_temp.signature('tw.abort_batch'),
+	'tw.abort_batch(job text, batch_id text, epoch bigint DEFAULT NULL::bigint, reason text DEFAULT NULL::text) void',
+	'tw.abort_batch');
+SELECT is(pg_temp.signature('tw.expire_batches'), 'tw.expire_batches() bigint', 'tw.expire_batches');
 SELECT is(pg_temp.signature('tw.commit_offset'),
 	'tw.commit_offset(job text, source text, partition text, expected text, next text) void', 'tw.commit_offset');
 SELECT is(pg_temp.signature('tw.offset'),
@@ -63,8 +79,8 @@ SELECT is(prokind, 'p'::"char", 'tw.run is a procedure') FROM pg_proc WHERE oid 
 -- what runs in parallel or is folded away would lose its effect
 SELECT is(p.provolatile, 'v'::"char", p.oid::regprocedure || ' is volatile')
 	FROM pg_proc p WHERE p.pronamespace = 'tw'::regnamespace AND p.prokind = 'f' ORDER BY p.proname;
-SELECT is(p.proparallel, CASE WHEN p.proname LIKE 'signal%' OR p.proname = 'publish_progress' THEN 's' ELSE 'u' END::"char",
-		p.oid::regprocedure || CASE WHEN p.proname LIKE 'signal%' OR p.proname = 'publish_progress' THEN ' may' ELSE ' may not' END || ' run in parallel')
+SELECT is(p.proparallel, CASE WHEN p.proname LIKE 'signal%' THEN 's' ELSE 'u' END::"char",
+		p.oid::regprocedure || CASE WHEN p.proname LIKE 'signal%' THEN ' may' ELSE ' may not' END || ' run in parallel')
 	FROM pg_proc p WHERE p.pronamespace = 'tw'::regnamespace ORDER BY p.proname;
 -- nothing runs with more rights than its caller's: the C code reaches our tables by itself
 SELECT is(count(*), 0::bigint, 'no function is SECURITY DEFINER')
