@@ -461,6 +461,7 @@ extern TwTrackMode tw_track_switch(TwTrackMode mode);
  * before anything that others could wait for.  Then the end.
  */
 extern void tw_conflict_before_commit(void);
+extern void tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_conflict_clear(void);
 
 /* ---------- in sink/prepared.c ---------- */

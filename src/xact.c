@@ -69,11 +69,13 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
+			tw_conflict_subxact_end(true, subid, parent);
 			tw_open_subxact_end(true, subid, parent);
 			tw_task_subxact_end(true, subid, parent);
 			psm_subxact_end(subid, true);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
+			tw_conflict_subxact_end(false, subid, parent);
 			tw_open_subxact_end(false, subid, parent);
 			tw_task_subxact_end(false, subid, parent);
 			psm_subxact_end(subid, false);

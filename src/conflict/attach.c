@@ -80,15 +80,16 @@ typedef struct ScanEntry
 typedef struct Walk
 {
 	TrackedQuery	   *query;
-	Bitmapset  *targets;		/* range table indexes that are not tracked */
+	Bitmapset  *spared;			/* range table indexes that need not be remembered */
+	bool		spare_all;
 	bool		marked;			/* below a node that may go back to an earlier row */
-	bool		now;			/* remember all conditions at once */
 } Walk;
 
 static ScanState *last_state = NULL;	/* looked up last */
 static TrackedScan *last_scan = NULL;
 
 static bool attach_walker(PlanState *ps, Walk *walk);
+static TupleTableSlot *exec_spared(PlanState *ps);
 static TupleTableSlot *exec_row(PlanState *ps);
 static TupleTableSlot *exec_row_of_index(PlanState *ps);
 static TupleTableSlot *exec_predicate(PlanState *ps);
@@ -159,31 +160,66 @@ count_scans(PlanState *ps, int *n)
 	return planstate_tree_walker(ps, count_scans, n);
 }
 
+/* The relations that a SELECT locks so that nobody can change their rows */
+static Bitmapset *
+locked_relations(QueryDesc *query, Bitmapset *result)
+{
+	PlanState  *ps = query->planstate;
+	ListCell   *lc;
+
+	if (IsA(ps, LimitState))
+		ps = outerPlanState(ps);
+	if (!IsA(ps, LockRowsState))
+		return result;
+	foreach(lc, ((LockRows *) ps->plan)->rowMarks)
+	{
+		PlanRowMark *mark = lfirst_node(PlanRowMark, lc);
+
+		if (mark->markType == ROW_MARK_EXCLUSIVE || mark->markType == ROW_MARK_NOKEYEXCLUSIVE ||
+			mark->markType == ROW_MARK_SHARE)
+			result = bms_add_member(result, mark->rti);
+	}
+	return result;
+}
+
 /*
  * In mode "row" the rows of a statement's own target are left to PostgreSQL's
  * rule that the first updater wins.  Below REPEATABLE READ it is another one: the statement
  * evaluates its plan again for the new version, and may read other rows than we have seen, so there
- * only a statement without other tables is spared.
+ * only a statement without other tables is spared, and then one that locks its rows as well.
  */
 static Bitmapset *
-spared_targets(QueryDesc *query)
+spared_relations(QueryDesc *query)
 {
-	Bitmapset  *targets = NULL;
+	Bitmapset  *spared = NULL;
 	ListCell   *lc;
+	int			n = 0;
 
 	if (tw_track->mode != TW_TRACK_ROW)
 		return NULL;
-	if (!IsolationUsesXactSnapshot())
-	{
-		int			n = 0;
-
-		count_scans(query->planstate, &n);
-		if (n > 1)
-			return NULL;
-	}
+	count_scans(query->planstate, &n);
+	if (n > 1 && !IsolationUsesXactSnapshot())
+		return NULL;
 	foreach(lc, query->plannedstmt->resultRelations)
-		targets = bms_add_member(targets, lfirst_int(lc));
-	return targets;
+		spared = bms_add_member(spared, lfirst_int(lc));
+	return n == 1 ? locked_relations(query, spared) : spared;
+}
+
+/*
+ * A query of a foreign key that locks the rows it finds, FOR KEY SHARE: no key that it has
+ * seen can go, and none that it has not seen can come, because whoever adds one needs a lock on the row
+ * that we are deleting.  So it needs no tracking, and a busy parent table makes no conflicts.
+ */
+static bool
+is_foreign_key_query(QueryDesc *query)
+{
+	Oid			userid;
+	int			sec_context;
+
+	if (!IsA(query->planstate, LockRowsState))
+		return false;
+	GetUserIdAndSecContext(&userid, &sec_context);
+	return (sec_context & SECURITY_NOFORCE_RLS) != 0;
 }
 
 /* Parents of what is scanned; a child table may come to them */
@@ -214,8 +250,10 @@ tw_attach(QueryDesc *query, int eflags)
 		query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot))
 		return;
 	walk.query = query_create(query->estate);
-	walk.targets = spared_targets(query);
-	track_parents(query);
+	walk.spare_all = is_foreign_key_query(query);
+	walk.spared = spared_relations(query);
+	if (!walk.spare_all)
+		track_parents(query);
 	attach_walker(query->planstate, &walk);
 	foreach(lc, query->estate->es_subplanstates)
 	{
@@ -245,9 +283,10 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	bool		found;
 	MemoryContext old;
 
-	if (rel == NULL || !tw_track_wanted(rel) ||
-		bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->targets))
+	if (rel == NULL || !tw_track_wanted(rel))
 		return;
+	if (walk->spare_all || bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->spared))
+		wrapper = exec_spared;
 	entry = tw_scan_insert(tw_track->scans, state, &found);
 	if (found)
 		return;
@@ -262,6 +301,33 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	ExecSetExecProcNode(&state->ps, wrapper);
 }
 
+/*
+ * A bitmap scan that needs no column of a row does not fetch it from an all-visible page;
+ * but what is not fetched cannot be remembered.
+ */
+static void
+fetch_all_rows(BitmapHeapScanState *state)
+{
+#if PG_VERSION_NUM < 170000
+	state->can_skip_fetch = false;
+#elif PG_VERSION_NUM < 180000
+	Plan	   *plan = state->ss.ps.plan;
+
+	/* whether columns are needed is asked of the plan when the scan begins */
+	if (plan->targetlist == NIL && plan->qual == NIL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(state->ss.ps.state->es_query_cxt);
+		BitmapHeapScan *copy = palloc(sizeof(BitmapHeapScan));
+
+		memcpy(copy, plan, sizeof(BitmapHeapScan));
+		copy->scan.plan.targetlist =
+			list_make1(makeTargetEntry((Expr *) makeBoolConst(true, false), 1, NULL, false));
+		state->ss.ps.plan = (Plan *) copy;
+		MemoryContextSwitchTo(old);
+	}
+#endif
+}
+
 static bool
 attach_walker(PlanState *ps, Walk *walk)
 {
@@ -270,10 +336,7 @@ attach_walker(PlanState *ps, Walk *walk)
 	switch (nodeTag(ps))
 	{
 		case T_BitmapHeapScanState:
-#if PG_VERSION_NUM < 170000
-			/* what is not fetched cannot be remembered */
-			((BitmapHeapScanState *) ps)->can_skip_fetch = false;
-#endif
+			fetch_all_rows((BitmapHeapScanState *) ps);
 			attach_scan((ScanState *) ps, walk, row ? exec_row : exec_predicate);
 			break;
 		case T_SeqScanState:
@@ -340,6 +403,18 @@ begin_scan(TrackedScan *scan)
 	scan->snapshot = tw_track_snapshot(estate->es_snapshot);
 	scan->relation = tw_track_relation(scan->state->ss_currentRelation, scan->snapshot);
 	scan->begun = true;
+}
+
+/* Rows that need not be remembered, as long as the subtransaction stands */
+static TupleTableSlot *
+exec_spared(PlanState *ps)
+{
+	TrackedScan *scan = scan_of(ps);
+
+	begin_scan(scan);
+	tw_track_spared(scan->relation, scan->snapshot);
+	ExecSetExecProcNode(ps, scan->original);
+	return scan->original(ps);
 }
 
 /* ---------- mode "row" ---------- */
@@ -648,6 +723,41 @@ exec_predicate(PlanState *ps)
 		condition->stop = *place_of(scan->state);
 	}
 	return result;
+}
+
+/* ---------- errors ---------- */
+
+/*
+ * A statement has failed, perhaps on a row that it was looking at, and the error may
+ * tell of it.  In mode "predicate" the conditions cover all that a scan could have come to.
+ */
+void
+tw_attach_failed(QueryDesc *query)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &tw_track->queries)
+	{
+		TrackedQuery *tracked = dlist_container(TrackedQuery, node, iter.cur);
+		ListCell   *lc;
+
+		if (tracked->estate != query->estate)
+			continue;
+		foreach(lc, tracked->scans)
+		{
+			TrackedScan *scan = lfirst(lc);
+			TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
+
+			if (!scan->begun || scan->condition != NULL || scan->relation->predicates || TTS_EMPTY(slot))
+				continue;
+			if ((TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) &&
+				((HeapTupleTableSlot *) slot)->tuple != NULL)
+				tw_rows_add(scan->relation, ((HeapTupleTableSlot *) slot)->tuple);
+			else
+				tw_condition_add_whole(scan->relation, scan->snapshot);
+		}
+		return;
+	}
 }
 
 /* ---------- tw.watch ---------- */

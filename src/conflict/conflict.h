@@ -50,6 +50,7 @@ typedef struct TwCondition
 	int			nkeys;
 	ScanKey		keys;
 	ScanDirection direction;
+	bool		off;			/* has proved needless */
 	bool		complete;		/* the scan may have gone to the end of its range */
 	bool		stop_fixed;		/* complete for good */
 	ItemPointerData stop;		/* unless complete: the last row that it has come to */
@@ -91,6 +92,26 @@ typedef struct TwRelation
 	bool		sorted;			/* rows, without duplicates */
 } TwRelation;
 
+/*
+ * A relation whose rows were not remembered, because they are locked or about to be
+ * written; if the subtransaction rolls back, nothing protects what was read any more.
+ */
+typedef struct TwSpared
+{
+	TwRelation *relation;
+	Snapshot	snapshot;
+	SubTransactionId subid;
+} TwSpared;
+
+/* An error of a constraint, which tells of rows that no scan has read */
+typedef struct TwViolation
+{
+	int			sqlstate;
+	char	   *schema;
+	char	   *table;
+	char	   *constraint;
+} TwViolation;
+
 /* What this transaction tracks; NULL: nothing */
 typedef struct TwTrack
 {
@@ -107,6 +128,8 @@ typedef struct TwTrack
 	TwRelation *last_relation;	/* asked for last */
 	struct tw_probe_hash *probes;
 	List	   *parents;		/* OIDs of partitioned tables that were read */
+	List	   *spared;			/* TwSpared */
+	List	   *violations;		/* TwViolation, not yet looked at */
 
 	struct tw_scan_hash *scans; /* of the statements that are running */
 	dlist_head	queries;		/* those statements */
@@ -126,15 +149,31 @@ extern bool tw_snapshot_not_newer(Snapshot a, Snapshot b);
 extern bool tw_track_wanted(Relation rel);
 extern TwRelation *tw_track_relation(Relation rel, Snapshot snapshot);
 extern void tw_track_parent(Oid relid);
+extern void tw_track_spared(TwRelation *relation, Snapshot snapshot);
 
 /* ---------- in attach.c: the scans of a running statement ---------- */
 
 extern void tw_attach(QueryDesc *query, int eflags);
 extern bool tw_attached(QueryDesc *query);
 
+/* After an error in a statement: what it may have read beyond what was remembered */
+extern void tw_attach_failed(QueryDesc *query);
+
 /* Remembers all conditions of a statement that will not be run */
 extern void tw_attach_conditions(QueryDesc *query);
 
+
+/* ---------- in constraint.c: what constraints tell of ---------- */
+
+/* INSERT ... ON CONFLICT DO NOTHING: before and after the statement runs */
+extern List *tw_constraint_before_insert(QueryDesc *query);
+extern void tw_constraint_after_insert(QueryDesc *query, List *conditions, uint64 processed);
+
+/* An error has been raised, and may be caught */
+extern void tw_constraint_violated(void);
+
+/* Turns errors so far into conditions */
+extern void tw_constraint_settle(void);
 
 /* ---------- in qual.c ---------- */
 
@@ -217,6 +256,6 @@ extern bool tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, 
 
 extern const char *tw_conflict_kind(const TwConflict *conflict);
 extern char *tw_conflict_detail(const TwConflict *conflict);
-extern void tw_conflict_report(const TwConflict *conflict) pg_attribute_noreturn();
+pg_noreturn extern void tw_conflict_report(const TwConflict *conflict);
 
 #endif							/* TW_CONFLICT_H */

@@ -8,7 +8,7 @@
  * Planner: no parallel plans while tracking.  Executor: a plan that was made parallel before
  * runs without workers, as it would under a cursor; every statement's scans are attached to when it starts, or when
  * it is continued, for one that was started before the tracking.  Utility: COPY of
- * a table reads it without the executor.
+ * a table reads it without the executor.  All of them: an error that is caught tells of rows.
  */
 #include "conflict/conflict.h"
 
@@ -26,6 +26,7 @@
 static planner_hook_type next_planner = NULL;
 static ExecutorStart_hook_type next_start = NULL;
 static ExecutorRun_hook_type next_run = NULL;
+static ExecutorFinish_hook_type next_finish = NULL;
 static ProcessUtility_hook_type next_utility = NULL;
 
 static inline bool
@@ -62,18 +63,84 @@ start_tracked(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 	if (track)
+	{
+		tw_constraint_settle();
 		tw_attach(query, eflags);
+	}
+}
+
+static void
+run_next(TW_RUN_ARGS)
+{
+	if (next_run != NULL)
+		next_run(TW_RUN_PASS);
+	else
+		standard_ExecutorRun(TW_RUN_PASS);
 }
 
 static void
 run_tracked(TW_RUN_ARGS)
 {
-	if (tracking() && !tw_attached(query))
+	List	   *conditions;
+	uint64		processed;
+
+	if (!tracking())
+	{
+		run_next(TW_RUN_PASS);
+		return;
+	}
+	if (!tw_attached(query))
 		tw_attach(query, 0);
-	if (next_run != NULL)
-		next_run(TW_RUN_PASS);
+	conditions = tw_constraint_before_insert(query);
+	processed = query->estate->es_processed;
+	PG_TRY();
+	{
+		run_next(TW_RUN_PASS);
+	}
+	PG_CATCH();
+	{
+		/* whoever catches it has learned of rows by it */
+		if (tracking())
+		{
+			tw_attach_failed(query);
+			tw_constraint_violated();
+		}
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (conditions != NIL)
+		tw_constraint_after_insert(query, conditions, query->estate->es_processed - processed);
+}
+
+/* Triggers that fire at the end of a statement, those of foreign keys among them */
+static void
+finish_tracked(QueryDesc *query)
+{
+	PG_TRY();
+	{
+		if (next_finish != NULL)
+			next_finish(query);
+		else
+			standard_ExecutorFinish(query);
+	}
+	PG_CATCH();
+	{
+		if (tracking())
+			tw_constraint_violated();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+static void
+finish_hook(QueryDesc *query)
+{
+	if (tracking())
+		finish_tracked(query);
+	else if (next_finish != NULL)
+		next_finish(query);
 	else
-		standard_ExecutorRun(TW_RUN_PASS);
+		standard_ExecutorFinish(query);
 }
 
 /* COPY table TO */
@@ -94,18 +161,43 @@ track_copy(CopyStmt *stmt)
 	table_close(rel, NoLock);
 }
 
+#define UTILITY_ARGS \
+	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \
+	ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env, \
+	DestReceiver *dest, QueryCompletion *completion
+#define UTILITY_PASS pstmt, query_string, read_only_tree, context, params, env, dest, completion
+
 static void
-utility_tracked(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
-				DestReceiver *dest, QueryCompletion *completion)
+utility_next(UTILITY_ARGS)
 {
-	if (tracking() && IsA(pstmt->utilityStmt, CopyStmt))
-		track_copy((CopyStmt *) pstmt->utilityStmt);
 	if (next_utility != NULL)
-		next_utility(pstmt, query_string, read_only_tree, context, params, env, dest, completion);
+		next_utility(UTILITY_PASS);
 	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest,
-								completion);
+		standard_ProcessUtility(UTILITY_PASS);
+}
+
+static void
+utility_tracked(UTILITY_ARGS)
+{
+	if (!tracking())
+	{
+		utility_next(UTILITY_PASS);
+		return;
+	}
+	if (IsA(pstmt->utilityStmt, CopyStmt))
+		track_copy((CopyStmt *) pstmt->utilityStmt);
+	PG_TRY();
+	{
+		utility_next(UTILITY_PASS);
+	}
+	PG_CATCH();
+	{
+		/* COPY FROM, SET CONSTRAINTS */
+		if (tracking())
+			tw_constraint_violated();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 void
@@ -117,6 +209,8 @@ tw_conflict_init(void)
 	ExecutorStart_hook = start_tracked;
 	next_run = ExecutorRun_hook;
 	ExecutorRun_hook = run_tracked;
+	next_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = finish_hook;
 	next_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility_tracked;
 }

@@ -206,6 +206,7 @@ tw_check_conflicts(PG_FUNCTION_ARGS)
 	{
 		bool		busy = tw_track->busy;
 
+		tw_constraint_settle();
 		tw_track->busy = true;
 		PG_TRY();
 		{

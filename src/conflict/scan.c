@@ -136,6 +136,8 @@ judge(Filter *filter, TwRelation *relation, TwCondition *condition, HeapTuple tu
 {
 	TwConflict	conflict = {0};
 
+	if (condition->off)
+		return true;
 	if (!tw_change_since(tuple->t_data, &tuple->t_self, condition->snapshot, condition->counts,
 						 &conflict.change) ||
 		!satisfies(filter, condition, tuple, &conflict.change))

@@ -284,6 +284,61 @@ tw_track_parent(Oid relid)
 	MemoryContextSwitchTo(old);
 }
 
+/* ---------- subtransactions ---------- */
+
+/*
+ * Rows of this relation are read but not remembered, since until the end of the
+ * transaction nobody else can change them: unless the subtransaction rolls back.
+ */
+void
+tw_track_spared(TwRelation *relation, Snapshot snapshot)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	TwSpared   *spared;
+	MemoryContext old;
+	ListCell   *lc;
+
+	if (subid == TopSubTransactionId)
+		return;
+	foreach(lc, tw_track->spared)
+	{
+		spared = lfirst(lc);
+		if (spared->relation == relation && spared->subid == subid &&
+			tw_snapshot_not_newer(spared->snapshot, snapshot))
+			return;
+	}
+	old = MemoryContextSwitchTo(tw_track->mcxt);
+	spared = palloc(sizeof(TwSpared));
+	spared->relation = relation;
+	spared->snapshot = snapshot;
+	spared->subid = subid;
+	tw_track->spared = lappend(tw_track->spared, spared);
+	MemoryContextSwitchTo(old);
+}
+
+void
+tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent)
+{
+	ListCell   *lc;
+
+	if (tw_track == NULL)
+		return;
+	foreach(lc, tw_track->spared)
+	{
+		TwSpared   *spared = lfirst(lc);
+
+		if (spared->subid != subid)
+			continue;
+		if (commit)
+			spared->subid = parent;
+		else
+		{
+			tw_condition_add_whole(spared->relation, spared->snapshot);
+			tw_track->spared = foreach_delete_current(tw_track->spared, lc);
+		}
+	}
+}
+
 /* ---------- what leaves no evidence ---------- */
 
 /* Was this committed by another transaction after the snapshot? */

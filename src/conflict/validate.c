@@ -262,6 +262,7 @@ tw_conflict_before_commit(void)
 
 	if (track == NULL)
 		return;
+	tw_constraint_settle();
 	track->busy = true;
 	if (track->oldest != NULL)
 	{

@@ -781,25 +781,48 @@ missing_step(Check *check, void *arg)
 }
 
 static void
-check_block(Check *check)
+check_script(Check *check)
 {
 	PsmScript  *script;
 
-	begin_work(check);
-	if (try_step(check, compile_step, NULL, 0, NULL))
+	if (!try_step(check, compile_step, NULL, 0, NULL))
+		return;
+	script = check->script;
+	MemoryContextSetParent(script->mcxt, CacheMemoryContext);
+	script->stale = true;		/* goes with our memory, whatever happens */
+	check->ex = psm_exec_create(script);
+	psm_hosts_bind(check->ex, check->params, true);
+	for (int i = 0; i < script->nhosts; i++)
 	{
-		script = check->script;
-		MemoryContextSetParent(script->mcxt, CacheMemoryContext);
-		script->stale = true;	/* goes with our memory, whatever happens */
-		check->ex = psm_exec_create(script);
-		psm_hosts_bind(check->ex, check->params, true);
-		for (int i = 0; i < script->nhosts; i++)
-		{
-			if (check->ex->host_values[i] == NULL && !script->hosts[i].optional)
-				(void) try_step(check, missing_step, &i, script->hosts[i].pos.offset, NULL);
-		}
-		check_statements(check, list_make1(script->body));
+		if (check->ex->host_values[i] == NULL && !script->hosts[i].optional)
+			(void) try_step(check, missing_step, &i, script->hosts[i].pos.offset, NULL);
 	}
+	check_statements(check, list_make1(script->body));
+}
+
+static void
+check_block(Check *check)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+
+	begin_work(check);
+	PG_TRY();
+	{
+		check_script(check);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		/* a cancel, for one: the subtransaction must not be left open */
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		FlushErrorState();
+		psm_params_parsing(check->parsing);
+		undo_work(check);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
 	undo_work(check);
 }
 

@@ -386,6 +386,7 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 	if (stmt->sqlstate != 0)
 	{
 		error->sqlerrcode = stmt->sqlstate;
+		error->elevel = is_completion(stmt->sqlstate) ? WARNING : ERROR;
 		set_field(&error->message,
 				  stmt->condition_name ? psprintf("condition \"%s\" was signalled",
 												  stmt->condition_name)
@@ -430,8 +431,7 @@ psm_signal(PsmExec *ex, PsmSignal *stmt)
 	if (is_completion(sqlstate) && psm_completion_handled(ex, sqlstate))
 		return psm_completion(ex, signalled_condition(ex, stmt, ex->mcxt));
 	error = signalled_condition(ex, stmt, psm_passing_context(ex));
-	if (stmt->stmt.kind == PSM_RESIGNAL && stmt->sqlstate == 0 &&
-		ex->diagnostics->error->elevel >= ERROR)
+	if (stmt->stmt.kind == PSM_RESIGNAL && stmt->sqlstate == 0 && error->elevel >= ERROR)
 		ReThrowError(error);	/* with the context that it had */
 	raise_condition(error);
 	return PSM_NEXT;			/* it was a warning */

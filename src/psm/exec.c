@@ -617,17 +617,14 @@ has_undo(PsmCompound *block)
 }
 
 /*
- * An atomic block that can fail alone, because a handler further out may go on
- * behind it or because it has an UNDO handler, has a savepoint around all of it.
- * When it is undone, what was counted in it is forgotten as well.
+ * Runs an atomic block, or the UNDO handler that takes its place, in a savepoint
+ * around all of it.  When that is undone, what was counted in it is forgotten.
  */
 static PsmResult
-exec_undoable(PsmExec *ex, PsmCompound *block)
+run_undoable(PsmExec *ex, PsmCompound *block, PsmHandler *undo)
 {
 	PsmSavepoint outer = ex->savepoint;
-	PsmFrame   *frames = ex->frames;
 	PsmSavepoint own;
-	PsmDiagnostics *diagnostics;
 	volatile PsmResult result = PSM_NEXT;
 	Size		size = ex->script->nstmts * sizeof(PsmCount);
 	PsmCount   *counts = MemoryContextAlloc(ex->mcxt, size);
@@ -637,7 +634,14 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	memset(&ex->savepoint, 0, sizeof(PsmSavepoint));
 	PG_TRY();
 	{
-		result = exec_body(ex, block);
+		if (undo == NULL)
+			result = exec_body(ex, block);
+		else
+		{
+			PsmFrame	frame = {block, ex->frames, false, false};
+
+			result = psm_handler_run(ex, &frame, undo, ex->undo_diagnostics);
+		}
 	}
 	PG_CATCH();
 	{
@@ -650,25 +654,40 @@ exec_undoable(PsmExec *ex, PsmCompound *block)
 	}
 	PG_END_TRY();
 
-	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
+	if (undo == NULL && result == PSM_JUMP_UNDO && ex->jump == block->scope)
 	{
-		PsmFrame	frame = {block, frames, false, false};
-
 		psm_savepoint_rollback(ex, &own);
 		memcpy(ex->counts, counts, size);
-		pfree(counts);
-		ex->savepoint = outer;
-		ex->frames = frames;
-		diagnostics = ex->undo_diagnostics;
-		result = psm_handler_run(ex, &frame, ex->undo_handler, diagnostics);
-		psm_diagnostics_free(diagnostics);
-		return result;
+	}
+	else
+	{
+		psm_savepoint_release(ex, &ex->savepoint);	/* a handler further out may have left one */
+		psm_savepoint_release(ex, &own);
 	}
 	pfree(counts);
-	own.used = ex->savepoint.used;
-	psm_savepoint_release(ex, &own);
 	ex->savepoint = outer;
 	ex->savepoint.used = true;
+	return result;
+}
+
+/*
+ * An atomic block that can fail alone, because a handler further out may go on
+ * behind it or because it has an UNDO handler
+ */
+static PsmResult
+exec_undoable(PsmExec *ex, PsmCompound *block)
+{
+	PsmFrame   *frames = ex->frames;
+	PsmResult	result = run_undoable(ex, block, NULL);
+
+	if (result == PSM_JUMP_UNDO && ex->jump == block->scope)
+	{
+		PsmDiagnostics *diagnostics = ex->undo_diagnostics;
+
+		ex->frames = frames;
+		result = run_undoable(ex, block, ex->undo_handler);
+		psm_diagnostics_free(diagnostics);
+	}
 	return result;
 }
 
@@ -828,6 +847,7 @@ run_protected(PsmExec *ex)
 	PG_TRY();
 	{
 		psm_exec_stmt(ex, &ex->script->body->stmt);
+		Assert(GetCurrentTransactionNestLevel() == level);
 	}
 	PG_CATCH();
 	{

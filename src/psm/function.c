@@ -269,11 +269,11 @@ compile_result(PsmFunction *function, HeapTuple proc, FunctionCallInfo fcinfo, b
 	get_typlenbyval(function->rettype, &function->retlen, &function->retbyval);
 }
 
-/* Argument collations are the call's, so that comparisons in the body follow it */
+/* Arguments and variables have the call's collation, so that comparisons in the body follow it */
 static void
 use_collation(PsmScript *script, Oid collation)
 {
-	for (int i = 0; i < script->nargs && OidIsValid(collation); i++)
+	for (int i = 0; i < script->nvars && OidIsValid(collation); i++)
 	{
 		if (OidIsValid(script->vars[i]->collation))
 			script->vars[i]->collation = collation;

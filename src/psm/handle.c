@@ -55,6 +55,7 @@ psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint)
 {
 	if (!savepoint->open)
 		return;
+	Assert(GetCurrentTransactionNestLevel() == savepoint->level);
 	ReleaseCurrentSubTransaction();
 	savepoint_closed(ex, savepoint);
 }
@@ -239,6 +240,7 @@ psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostic
 	active.catches_errors = !frame->block->atomic && frame->outer != NULL &&
 		frame->outer->catches_errors;
 	ex->frames = &active;
+	diagnostics->block = frame->block;
 	diagnostics->outer = ex->diagnostics;
 	ex->diagnostics = diagnostics;
 	result = psm_exec_stmt(ex, handler->action);
@@ -273,6 +275,26 @@ handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error, int 
 }
 
 /*
+ * Does the error come out of a handler that belongs to one of these blocks, or
+ * one further out?  It ran on behalf of a statement in here, but what fails in a
+ * handler fails where that is declared.  before is what was handled when the
+ * statement began.
+ */
+static bool
+failed_in_handler(const PsmExec *ex, const PsmFrame *frames, const PsmDiagnostics *before)
+{
+	for (const PsmDiagnostics *inner = ex->diagnostics; inner != before; inner = inner->outer)
+	{
+		for (const PsmFrame *frame = frames; frame != NULL; frame = frame->outer)
+		{
+			if (frame->block == inner->block && !frame->handling)
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
  * Runs a statement of a block that has error handlers around it.  An error is
  * undone and handed to its handler; when there is none it goes on outwards.
  */
@@ -299,7 +321,7 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	PG_CATCH();
 	{
 		ex->frames = frames;
-		if (!passes_every_handler(geterrcode()))
+		if (!passes_every_handler(geterrcode()) && !failed_in_handler(ex, frames, diagnostics))
 		{
 			PsmFrame   *found;
 
@@ -319,19 +341,20 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	psm_loops_close(ex, loops);
 	line = psm_exec_pos(ex).line;	/* of the innermost statement that was running */
 	ex->declaring = NULL;
-	while (ex->diagnostics != diagnostics)	/* of handlers that failed */
+	ex->expr = NULL;
+	ex->eval_tuples = NULL;		/* freed with the subtransaction */
+	ex->more_tuples = NIL;
+
+	/* handlers that failed stay on record until the error they raised is handled */
+	if (handler == NULL)
+		ReThrowError(error);
+	while (ex->diagnostics != diagnostics)
 	{
 		PsmDiagnostics *inner = ex->diagnostics;
 
 		ex->diagnostics = inner->outer;
 		psm_diagnostics_free(inner);
 	}
-	ex->expr = NULL;
-	ex->eval_tuples = NULL;		/* freed with the subtransaction */
-	ex->more_tuples = NIL;
-
-	if (handler == NULL)
-		ReThrowError(error);
 	return handle(ex, frame, handler, error, line);
 }
 

@@ -582,6 +582,7 @@ typedef struct PsmDiagnostics
 	ErrorData  *error;			/* for warnings and NOT FOUND too; an error's assoc_context holds it
 								 * and nothing else, theirs is NULL */
 	int			line;
+	PsmCompound *block;			/* whose handler it is; set when that runs */
 	struct PsmDiagnostics *outer;	/* of the handler this one interrupts */
 } PsmDiagnostics;
 

@@ -132,8 +132,8 @@ record(const char *gid, int number, const TwOpenBatch *open)
 	if (!tw_table_insert_new(TW_TABLE_PREPARED, values, nulls))
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("transaction identifier \"%s\" has been used before", gid),
-				 errdetail("It belongs to another transaction with a batch, which is in the ledger or in progress."),
+				 errmsg("transaction identifier \"%s\" is in use or has been used before", gid),
+				 errdetail("It belongs to another batch, which is in the ledger or in progress."),
 				 errhint("Use another identifier for each transaction.")));
 }
 

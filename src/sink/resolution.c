@@ -12,8 +12,8 @@
  *
  * Of several that resolve the same gid at once one succeeds; the others see
  * PostgreSQL's "busy" or "does not exist", caught in a subtransaction, and look
- * again.  An abort is logged, and the log committed, before it happens: it may be
- * logged twice or be overtaken by a commit, but is never missing.
+ * again.  An abort is logged, and the log committed, before it happens: after a
+ * crash it may be logged twice, but is never missing.
  *
  * Locks: none but the epoch's, see tw_resolve().
  */
@@ -238,6 +238,8 @@ tw_resolve(const TwDoubt *doubt, bool commit, const char *reason, const char *jo
 					return TW_RESOLVED_ABORTED; /* the gid is another transaction's by now */
 				break;
 			case TW_DOUBT_IN_LEDGER:
+				if (logged && !commit)
+					log_abort(doubt, "not done: it was committed at the same time");
 				return TW_RESOLVED_COMMITTED;
 			case TW_DOUBT_RUNNING:
 			case TW_DOUBT_UNKNOWN:

@@ -177,6 +177,24 @@ BEGIN TRANSACTION READ ONLY;
 SELECT * FROM tw.check_block('BEGIN INSERT INTO check_log VALUES (check_touch(), nosuch); END');
 ROLLBACK;
 
+-- A cancel is no problem of the block, and leaves a sound session
+CREATE FUNCTION check_slow(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_sleep(60);
+  RETURN n;
+END$$;
+SET statement_timeout = '100ms';
+\set VERBOSITY terse
+BEGIN;
+SAVEPOINT s;
+SELECT * FROM tw.check_block('BEGIN DELETE FROM nosuch; RETURN check_slow(1); END');
+ROLLBACK TO s;
+SELECT count(*) FROM tw.check_block('BEGIN DELETE FROM nosuch; END');
+COMMIT;
+RESET statement_timeout;
+\set VERBOSITY default
+DROP FUNCTION check_slow;
+
 -- Nothing was executed, no lock is left
 BEGIN;
 SELECT count(*) FROM tw.check_block('BEGIN DELETE FROM check_acct; RETURN check_touch(); END');

@@ -264,6 +264,68 @@ END$$);
 SELECT msg FROM log ORDER BY n;
 TRUNCATE acct, log;
 
+-- what fails in a handler fails where the handler is declared, whatever stands around the
+-- statement that it handles; all of it is undone
+SELECT tw.atomic($$BEGIN
+	DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN
+		DECLARE CONTINUE HANDLER FOR SQLEXCEPTION INSERT INTO acct VALUES (1, 10);
+		INSERT INTO acct VALUES (1, 10);
+		SIGNAL SQLSTATE '45000';
+	END;
+	BEGIN
+		DECLARE EXIT HANDLER FOR SQLEXCEPTION INSERT INTO log (msg) VALUES ('not for this');
+		DELETE FROM acct;
+	END;
+END$$);
+\echo :SQLSTATE
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE EXIT HANDLER FOR SQLSTATE '23505' RETURN (SELECT count(*) FROM acct);
+	INSERT INTO acct VALUES (1, 10);
+	BEGIN ATOMIC
+		DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN
+			INSERT INTO acct VALUES (2, 10);
+			INSERT INTO acct VALUES (1, 10);
+		END;
+		BEGIN
+			DECLARE EXIT HANDLER FOR SQLEXCEPTION INSERT INTO log (msg) VALUES ('not for this');
+			UPDATE acct SET bal = 0 WHERE id = 3;
+		END;
+	END;
+END$$);
+-- ... of an UNDO handler too
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '45009' INSERT INTO log (msg) VALUES ('undone');
+	BEGIN ATOMIC
+		DECLARE UNDO HANDLER FOR SQLSTATE '45000' BEGIN
+			BEGIN
+				DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' INSERT INTO acct VALUES (4, 10);
+				INSERT INTO acct VALUES (5, 10);
+				INSERT INTO acct SELECT 1 / 0;
+				INSERT INTO acct VALUES (6, 10);
+			END;
+			SIGNAL SQLSTATE '45009';
+		END;
+		SIGNAL SQLSTATE '45000';
+	END;
+	RETURN (SELECT count(*) FROM acct);
+END$$);
+-- ... and one that another block's handler takes leaves no savepoint behind
+BEGIN;
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION RETURN 'never';
+	BEGIN
+		DECLARE EXIT HANDLER FOR SQLSTATE '02000' INSERT INTO log (msg) VALUES ('not found');
+		BEGIN ATOMIC
+			DECLARE UNDO HANDLER FOR NOT FOUND SIGNAL SQLSTATE '02000';
+			SIGNAL SQLSTATE '02000';
+		END;
+	END;
+	RETURN 'went on';
+END$$);
+COMMIT;
+SELECT msg FROM log ORDER BY n;
+TRUNCATE acct, log;
+
 -- a handler is not active in its own statement, nor in its siblings'
 SELECT tw.atomic($$BEGIN
 	DECLARE CONTINUE HANDLER FOR SQLSTATE '45000' SIGNAL SQLSTATE '45001';
@@ -340,6 +402,15 @@ END$$);
 SELECT result FROM tw.atomic($$BEGIN
 	DECLARE CONTINUE HANDLER FOR SQLWARNING RESIGNAL SET MESSAGE_TEXT = 'seen: a warning';
 	SIGNAL SQLSTATE '01001' SET MESSAGE_TEXT = 'a warning';
+	RETURN 'went on';
+END$$);
+-- ... of an error as a warning, and of that again
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN
+		DECLARE EXIT HANDLER FOR SQLWARNING RESIGNAL;
+		RESIGNAL SQLSTATE '01001' SET MESSAGE_TEXT = 'only a warning';
+	END;
+	INSERT INTO acct VALUES (1, 10), (1, 10);
 	RETURN 'went on';
 END$$);
 -- ... outside a handler it is refused

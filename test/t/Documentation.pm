@@ -319,6 +319,8 @@ sub run_page
 	}
 	$ENV{PGUSER} = $user_before;
 	delete $ENV{PGUSER} if !defined $user_before;
+	admin('example', map { "ROLLBACK PREPARED '$_'" } admin('example',
+		'SELECT gid FROM pg_prepared_xacts WHERE database = current_database()'));
 	admin('postgres', map { qq(DROP DATABASE "$_" WITH (FORCE)) } grep { !$databases{$_} } admin('postgres', $databases));
 	admin('postgres', map { qq(DROP ROLE "$_") } $_) foreach grep { !$roles{$_} } admin('postgres', $roles);
 

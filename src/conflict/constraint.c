@@ -1,0 +1,230 @@
+/*
+ * constraint.c
+ *		What a transaction learns from constraints, in mode "predicate".
+ *
+ * A unique index, an exclusion constraint or a foreign key looks at rows that no scan
+ * of the statement reads.  When the statement goes through nothing more is needed: what it found absent
+ * is now there, written by us, and what it found present it has locked.  There are two other cases.
+ *
+ * INSERT ... ON CONFLICT DO NOTHING may do nothing, because of a row that it does
+ * not lock.  Then no row of the table may be deleted or change its key until we commit.
+ *
+ * An error of a constraint may be caught.  Then it has told of a row that is there, or
+ * of one that is not; the tables of the constraint get a condition each.  The error
+ * itself is only noted: catalogs must not be looked at before the subtransaction has
+ * been rolled back.
+ */
+#include "conflict/conflict.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_inherits.h"
+#include "executor/executor.h"
+#include "nodes/execnodes.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/* A condition on a table and all its partitions or children; returns the new conditions */
+static List *
+add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
+
+		if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
+		{
+			TwCondition *condition = tw_condition_add_scan(tw_track_relation(rel, snapshot), snapshot,
+														   NIL, which);
+
+			if (condition != NULL)
+				result = lappend(result, condition);
+		}
+		relation_close(rel, NoLock);
+	}
+	return result;
+}
+
+/* ---------- ON CONFLICT DO NOTHING ---------- */
+
+/* Are all arbiters plain keys, whose change the tuple header tells of? */
+static TwCounts
+removals_of(Relation rel, List *arbiters)
+{
+	ListCell   *lc;
+
+	if (arbiters == NIL)
+		arbiters = RelationGetIndexList(rel);
+	foreach(lc, arbiters)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		bool		plain = index->rd_index->indisunique ? index->rd_index->indimmediate &&
+			RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL :
+			!index->rd_index->indisexclusion;
+
+		index_close(index, NoLock);
+		if (!plain)
+			return TW_REMOVALS;
+	}
+	return TW_KEY_REMOVALS;
+}
+
+typedef struct InsertWalk
+{
+	List	   *conditions;
+	Snapshot	snapshot;
+	bool		found;
+} InsertWalk;
+
+static bool
+insert_walker(PlanState *ps, InsertWalk *walk)
+{
+	if (IsA(ps, ModifyTableState) &&
+		((ModifyTable *) ps->plan)->onConflictAction == ONCONFLICT_NOTHING)
+	{
+		Relation	rel = ((ModifyTableState *) ps)->rootResultRelInfo->ri_RelationDesc;
+
+		walk->found = true;
+		if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE || tw_track_wanted(rel))
+			walk->conditions = list_concat(walk->conditions,
+										   add_conditions(RelationGetRelid(rel), walk->snapshot,
+														  removals_of(rel, ((ModifyTable *) ps->plan)->arbiterIndexes)));
+	}
+	return planstate_tree_walker(ps, insert_walker, walk);
+}
+
+List *
+tw_constraint_before_insert(QueryDesc *query)
+{
+	InsertWalk	walk = {0};
+
+	if (tw_track->mode != TW_TRACK_PREDICATE || query->plannedstmt->resultRelations == NIL)
+		return NIL;
+	walk.snapshot = tw_track_snapshot(query->snapshot);
+	insert_walker(query->planstate, &walk);
+	return walk.conditions;
+}
+
+/* Rows that an INSERT was given, where that is known beforehand; otherwise -1 */
+static int64
+rows_given(PlanState *ps)
+{
+	PlanState  *source;
+
+	if (!IsA(ps, ModifyTableState) || !((ModifyTableState *) ps)->canSetTag)
+		return -1;
+	source = outerPlanState(ps);
+	if (IsA(source, ResultState) && outerPlanState(source) == NULL)
+		return 1;
+	if (IsA(source, ValuesScanState) && source->plan->qual == NIL)
+		return list_length(((ValuesScan *) source->plan)->values_lists);
+	return -1;
+}
+
+void
+tw_constraint_after_insert(QueryDesc *query, List *conditions, uint64 processed)
+{
+	ListCell   *lc;
+
+	if (tw_track == NULL || rows_given(query->planstate) != (int64) processed)
+		return;
+	/* all were inserted: no row was in the way */
+	foreach(lc, conditions)
+		((TwCondition *) lfirst(lc))->off = true;
+}
+
+/* ---------- errors ---------- */
+
+static char *
+copy_string(const char *s)
+{
+	return s == NULL ? NULL : pstrdup(s);
+}
+
+void
+tw_constraint_violated(void)
+{
+	MemoryContext old;
+	ErrorData  *error;
+	TwViolation *violation;
+
+	if (tw_track->mode != TW_TRACK_PREDICATE ||
+		ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION)
+		return;
+	old = MemoryContextSwitchTo(tw_track->mcxt);
+	error = CopyErrorData();
+	if (error->table_name != NULL && error->schema_name != NULL &&
+		(error->sqlerrcode == ERRCODE_UNIQUE_VIOLATION ||
+		 error->sqlerrcode == ERRCODE_EXCLUSION_VIOLATION ||
+		 error->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION ||
+		 error->sqlerrcode == ERRCODE_RESTRICT_VIOLATION))
+	{
+		violation = palloc(sizeof(TwViolation));
+		violation->sqlstate = error->sqlerrcode;
+		violation->schema = copy_string(error->schema_name);
+		violation->table = copy_string(error->table_name);
+		violation->constraint = copy_string(error->constraint_name);
+		tw_track->violations = lappend(tw_track->violations, violation);
+		if (tw_track->oldest == NULL && ActiveSnapshotSet())
+			(void) tw_track_snapshot(GetActiveSnapshot());
+	}
+	FreeErrorData(error);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+settle(TwViolation *violation)
+{
+	Oid			namespace = get_namespace_oid(violation->schema, true);
+	Oid			relid = OidIsValid(namespace) ? get_relname_relid(violation->table, namespace) : InvalidOid;
+	Oid			constraint;
+	HeapTuple	tuple;
+
+	/* made, and gone, in the subtransaction */
+	if (!OidIsValid(relid))
+		return;
+	if (violation->sqlstate == ERRCODE_UNIQUE_VIOLATION ||
+		violation->sqlstate == ERRCODE_EXCLUSION_VIOLATION)
+	{
+		(void) add_conditions(relid, tw_track->oldest, TW_REMOVALS);
+		return;
+	}
+	(void) add_conditions(relid, tw_track->oldest, TW_ALL_CHANGES);
+	if (violation->constraint == NULL)
+		return;
+	constraint = get_relation_constraint_oid(relid, violation->constraint, true);
+	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
+	if (HeapTupleIsValid(tuple))
+	{
+		Oid			parent = ((Form_pg_constraint) GETSTRUCT(tuple))->confrelid;
+
+		ReleaseSysCache(tuple);
+		if (OidIsValid(parent))
+			(void) add_conditions(parent, tw_track->oldest, TW_ALL_CHANGES);
+	}
+}
+
+void
+tw_constraint_settle(void)
+{
+	List	   *violations = tw_track->violations;
+	ListCell   *lc;
+
+	if (violations == NIL || tw_track->oldest == NULL)
+		return;
+	tw_track->violations = NIL;
+	foreach(lc, violations)
+		settle(lfirst(lc));
+}
