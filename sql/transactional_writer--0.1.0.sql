@@ -65,7 +65,9 @@ CREATE TABLE tw.failure (
 	message text,
 	line int,
 	at timestamptz NOT NULL,
-	role pg_catalog.regrole NOT NULL
+	role pg_catalog.regrole NOT NULL,
+	relation text,
+	kind text
 ) USING heap;
 CREATE INDEX failure_job_at_idx ON tw.failure (job, at);
 
@@ -80,13 +82,30 @@ CREATE TABLE tw.audit (
 ) USING heap;
 CREATE INDEX audit_job_batch_id_idx ON tw.audit (job, batch_id);
 
+-- The next place to read from, moved in the transaction of what was read; the
+-- row is updated in place.
+CREATE TABLE tw.source_offset (
+	job text COLLATE pg_catalog."C" NOT NULL,
+	source text COLLATE pg_catalog."C" NOT NULL,
+	partition text COLLATE pg_catalog."C" NOT NULL,
+	"position" text NOT NULL,
+	xid xid8 NOT NULL,
+	moved_at timestamptz NOT NULL,
+	CONSTRAINT source_offset_pkey PRIMARY KEY (job, source, partition)
+) USING heap WITH (fillfactor = 50);
+
+-- Tables without a key are replicated by whole rows
+ALTER TABLE tw.failure REPLICA IDENTITY FULL;
+ALTER TABLE tw.audit REPLICA IDENTITY FULL;
+
 -- Whoever could write here could invent or erase history
-REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit FROM PUBLIC;
+REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit, tw.source_offset FROM PUBLIC;
 
 COMMENT ON TABLE tw.job IS 'jobs: named writers with an owner; see view tw.jobs';
 COMMENT ON TABLE tw.batch IS 'one row a committed batch, written by its claim; see view tw.ledger';
 COMMENT ON TABLE tw.batch_outcome IS 'what each committed batch did, written once when it finished; see view tw.ledger';
 COMMENT ON TABLE tw.failure IS 'errors that CALL tw.run retried or gave up on; see view tw.failures';
+COMMENT ON TABLE tw.source_offset IS 'where each job goes on reading its sources; see view tw.offsets';
 COMMENT ON TABLE tw.audit IS 'who removed what from the ledger, when and why; see view tw.audit_log';
 
 SELECT pg_catalog.pg_extension_config_dump('tw.job', '');
@@ -94,6 +113,7 @@ SELECT pg_catalog.pg_extension_config_dump('tw.batch', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.batch_outcome', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.failure', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.audit', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.source_offset', '');
 
 -- ---------------------------------------------------------------------------
 -- Views: each user sees the jobs it may use, members of pg_monitor see all.
@@ -115,8 +135,15 @@ CREATE VIEW tw.ledger WITH (security_barrier) AS
 				AND o.batch_id OPERATOR(pg_catalog.=) b.batch_id
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
+CREATE VIEW tw.offsets WITH (security_barrier) AS
+	SELECT s.job, s.source, s.partition, s."position", s.xid, s.moved_at
+	FROM tw.source_offset s
+		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) s.job
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
 CREATE VIEW tw.failures WITH (security_barrier) AS
-	SELECT f.job, f.batch_id, f.attempt, f.sqlstate, f.message, f.line, f.at, f.role
+	SELECT f.job, f.batch_id, f.attempt, f.sqlstate, f.message, f.line, f.at, f.role,
+		f.relation, f.kind
 	FROM tw.failure f
 		LEFT JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) f.job
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role(f.role, 'USAGE')
@@ -129,10 +156,11 @@ CREATE VIEW tw.audit_log WITH (security_barrier) AS
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
 
 -- Anyone may look: the views show each user only what is his
-GRANT SELECT ON tw.jobs, tw.ledger, tw.failures, tw.audit_log TO PUBLIC;
+GRANT SELECT ON tw.jobs, tw.ledger, tw.offsets, tw.failures, tw.audit_log TO PUBLIC;
 
 COMMENT ON VIEW tw.jobs IS 'the jobs the current user may use';
 COMMENT ON VIEW tw.ledger IS 'the committed batches of the jobs the current user may use';
+COMMENT ON VIEW tw.offsets IS 'the next position to read from each partition of each source, of the jobs the current user may use';
 COMMENT ON VIEW tw.audit_log IS 'who removed which batch from the ledger (forget_batch) or ran it again below the highest version (run_again), when and why';
 COMMENT ON VIEW tw.failures IS 'errors that CALL tw.run retried or gave up on, of the current user''s jobs and its own';
 
@@ -167,6 +195,12 @@ AS 'MODULE_PATHNAME', 'tw_create_job';
 COMMENT ON FUNCTION tw.create_job(text, interval) IS
 'creates a job (1 to 255 bytes) owned by the current user; retention: how long its batches are kept. Errors: 22023, 25006, 42710';
 
+CREATE FUNCTION tw.reassign_job(job text, owner pg_catalog.regrole) RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_reassign_job';
+COMMENT ON FUNCTION tw.reassign_job(text, pg_catalog.regrole) IS
+'gives a job to another role, which the current user must be able to set. Errors: 22023, 25006, 42501, 42704';
+
 CREATE FUNCTION tw.begin_batch(job text, batch_id text, fingerprint text DEFAULT NULL,
 	epoch bigint DEFAULT NULL, version bigint DEFAULT NULL) RETURNS tw.outcome
 LANGUAGE C VOLATILE PARALLEL UNSAFE
@@ -197,6 +231,19 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_prune_ledger';
 COMMENT ON FUNCTION tw.prune_ledger(text, interval) IS
 'deletes at most 10000 of the job''s batches that started longer than older_than ago (null: the job''s retention), and as many failures; returns the number of batches. Call and commit until it is 0. job null: as many failures of no existing job, of roles of the current user; returns their number. Errors: 22023, 25006, 42501, 42704';
+
+CREATE FUNCTION tw.commit_offset(job text, source text, partition text, expected text, next text)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_commit_offset';
+COMMENT ON FUNCTION tw.commit_offset(text, text, text, text, text) IS
+'moves a position (source, partition: 1 to 255 bytes; position: 1 to 65536) from expected (null: none yet) to next in this transaction. Errors: 22023, 25006, 42501, TW003, TW005';
+
+CREATE FUNCTION tw."offset"(job text, source text, partition text) RETURNS text
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_offset';
+COMMENT ON FUNCTION tw."offset"(text, text, text) IS
+'the next position to read, committed or of this transaction; null: none yet. Errors: 22023, 42501';
 
 CREATE FUNCTION tw.signal(sqlstate text, message text, detail text DEFAULT NULL,
 	hint text DEFAULT NULL) RETURNS void
@@ -387,7 +434,10 @@ CREATE VIEW tw.staged_batches WITH (security_barrier) AS
 		LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS tasks,
 				pg_catalog.sum((SELECT pg_catalog.sum(r) FROM pg_catalog.unnest(k.rows) AS r))::bigint AS rows
 			FROM tw.stage_task k WHERE k.batch OPERATOR(pg_catalog.=) s.batch) t ON true
-		LEFT JOIN LATERAL (SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(g.staging))::bigint AS bytes,
+		LEFT JOIN LATERAL (SELECT pg_catalog.sum(coalesce(
+					(SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(p.relid))
+						FROM pg_catalog.pg_partition_tree(g.staging) AS p),
+					pg_catalog.pg_total_relation_size(g.staging)))::bigint AS bytes,
 				pg_catalog.jsonb_agg(g.options ORDER BY g.number) AS targets
 			FROM tw.stage_target g WHERE g.batch OPERATOR(pg_catalog.=) s.batch) g ON true
 	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
@@ -467,6 +517,27 @@ AS 'MODULE_PATHNAME', 'tw_run_chunks';
 COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jsonb, bigint, text, int, bigint, bigint, bigint) IS
 'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. skipped: chunks that were committed before; rows: written by this call. Errors: those of tw.run';
 
+CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
+	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
+	OUT phase_at timestamptz) RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'tw_publish_progress';
+COMMENT ON FUNCTION tw.publish_progress() IS
+'the publishes that are under way in this database, of the jobs the current user may use; see view tw.publish_progress';
+
+CREATE VIEW tw.publish_progress AS
+	SELECT p.pid, p.job, p.batch_id, p.phase, p."table", p.rows, p.total,
+		p.rows OPERATOR(pg_catalog.*) 100 OPERATOR(pg_catalog./) nullif(p.total, 0) AS percent,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.started_at AS running,
+		CASE WHEN p.rows OPERATOR(pg_catalog.>) 0 AND p.total OPERATOR(pg_catalog.>) p.rows
+			THEN (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.phase_at)
+				OPERATOR(pg_catalog.*) ((p.total OPERATOR(pg_catalog.-) p.rows)::float8
+				OPERATOR(pg_catalog./) p.rows::float8) END AS phase_left
+	FROM tw.publish_progress() AS p;
+GRANT SELECT ON tw.publish_progress TO PUBLIC;
+COMMENT ON VIEW tw.publish_progress IS
+'what each publish is at: phase, table, rows of total, time left of the phase; empty unless the library is in shared_preload_libraries';
+
 -- Trigger of the staging tables
 CREATE FUNCTION tw.guard_staging() RETURNS trigger
 LANGUAGE C
@@ -520,3 +591,26 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_watch';
 COMMENT ON FUNCTION tw.watch(regclass, text, jsonb) IS
 'until this transaction commits, no row of the relation that satisfies the predicate may be inserted, changed or deleted by others, otherwise the commit fails with 40001. :name and params.name in the predicate are taken from params. Errors: 0A000, 22004, 22023, 42809, and those of a query';
+
+CREATE FUNCTION tw.tracking_counters(OUT scope text, OUT transactions bigint, OUT relations bigint,
+	OUT rows bigint, OUT conditions bigint, OUT escalated bigint, OUT waits bigint, OUT conflicts bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_tracking';
+COMMENT ON FUNCTION tw.tracking_counters() IS 'what view tw.tracking shows';
+
+CREATE VIEW tw.tracking AS SELECT * FROM tw.tracking_counters();
+COMMENT ON VIEW tw.tracking IS
+'what this session tracks: a row for this transaction, and one for those before it. escalated: rows and index probes that one condition on their whole relation has replaced; waits: for younger transactions, at a commit; conflicts: commits that failed';
+
+CREATE VIEW tw.conflicts WITH (security_barrier) AS
+	SELECT f.job, f.relation, f.kind, f.sqlstate, pg_catalog.count(*) AS conflicts,
+		pg_catalog.count(DISTINCT f.batch_id) AS batches, pg_catalog.max(f.attempt) AS max_attempt,
+		pg_catalog.max(f.at) AS last_at
+	FROM tw.failures f
+	WHERE f.sqlstate OPERATOR(pg_catalog.=) '40001' OR f.sqlstate OPERATOR(pg_catalog.=) '40P01'
+	GROUP BY f.job, f.relation, f.kind, f.sqlstate;
+COMMENT ON VIEW tw.conflicts IS
+'conflicts that CALL tw.run has met, as long as tw.failures keeps them. relation and kind: of those that the conflict checks have found; null: of PostgreSQL''s own';
+
+GRANT SELECT ON tw.tracking, tw.conflicts TO PUBLIC;

@@ -7,7 +7,8 @@
  * a claim works without a snapshot and at every isolation level.
  *
  * A table is opened by its name in schema tw under RowExclusiveLock, which is
- * kept to the end of the transaction, as a statement would.  The install script
+ * kept to the end of the transaction, as a statement would; on a standby, where it
+ * is only read, under AccessShareLock.  The install script
  * pins our tables to heap, and its columns are those of the enums in tw.h:
  * a table with another number of columns is refused.
  *
@@ -24,6 +25,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_collation.h"
@@ -31,6 +33,7 @@
 #include "nodes/primnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -59,6 +62,7 @@ static TableInfo tables[] =
 	[TW_TABLE_STAGE_TASK] = {"stage_task", TW_STASK_NATTS},
 	[TW_TABLE_STAGE_ALIVE] = {"stage_alive", TW_ALIVE_NATTS},
 	[TW_TABLE_STAGE_LEFTOVER] = {"stage_leftover", TW_LEFTOVER_NATTS},
+	[TW_TABLE_OFFSET] = {"source_offset", TW_OFFSET_NATTS},
 	[TW_TABLE_PREPARED] = {"prepared", TW_PREPARED_NATTS},
 };
 
@@ -86,6 +90,7 @@ static TableIndexInfo indexes[] =
 	[TW_INDEX_STAGE_TASK] = {"stage_task_pkey", TW_TABLE_STAGE_TASK, {F_INT8EQ, F_TEXTEQ}},
 	[TW_INDEX_STAGE_ALIVE] = {"stage_alive_pkey", TW_TABLE_STAGE_ALIVE, {F_INT8EQ, F_TEXTEQ}},
 	[TW_INDEX_STAGE_LEFTOVER] = {"stage_leftover_pkey", TW_TABLE_STAGE_LEFTOVER, {F_INT8EQ}},
+	[TW_INDEX_OFFSET] = {"source_offset_pkey", TW_TABLE_OFFSET, {F_TEXTEQ, F_TEXTEQ, F_TEXTEQ}},
 	[TW_INDEX_PREPARED] = {"prepared_pkey", TW_TABLE_PREPARED, {F_TEXTEQ}},
 	[TW_INDEX_PREPARED_XID] = {"prepared_xid_idx", TW_TABLE_PREPARED, {F_XID8EQ}},
 };
@@ -154,7 +159,8 @@ tw_table_oid(TwTable table)
 Relation
 tw_table_open(TwTable table)
 {
-	Relation	rel = table_open(tw_table_oid(table), RowExclusiveLock);
+	Relation	rel = table_open(tw_table_oid(table),
+								 RecoveryInProgress() ? AccessShareLock : RowExclusiveLock);
 
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		RelationGetNumberOfAttributes(rel) != tables[table].natts)
@@ -256,6 +262,25 @@ tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row)
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 	return found;
+}
+
+bool
+tw_table_was_committed(TwIndex index, int nkeys, const Datum *keys)
+{
+	TwScan	   *scan = tw_table_scan_begin(index, SnapshotAny, nkeys, keys);
+	TwRow		row;
+	bool		committed = false;
+
+	while (!committed && tw_table_scan_next(scan, ForwardScanDirection, &row))
+	{
+		HeapTupleHeader header = row.tuple->t_data;
+		TransactionId xmin = HeapTupleHeaderGetRawXmin(header);
+
+		committed = HeapTupleHeaderXminFrozen(header) ||
+			(!TransactionIdIsInProgress(xmin) && TransactionIdDidCommit(xmin));
+	}
+	tw_table_scan_end(scan);
+	return committed;
 }
 
 TwScan *

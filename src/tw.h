@@ -67,7 +67,8 @@ typedef enum TwTable
 	TW_TABLE_STAGE_TASK,
 	TW_TABLE_STAGE_ALIVE,
 	TW_TABLE_STAGE_LEFTOVER,
-	TW_TABLE_PREPARED
+	TW_TABLE_PREPARED,
+	TW_TABLE_OFFSET
 } TwTable;
 
 typedef enum TwIndex
@@ -85,7 +86,8 @@ typedef enum TwIndex
 	TW_INDEX_STAGE_LEFTOVER,	/* (batch) */
 	TW_INDEX_AUDIT,				/* (job, batch_id) */
 	TW_INDEX_PREPARED,			/* (gid, number), key gid */
-	TW_INDEX_PREPARED_XID		/* (xid) */
+	TW_INDEX_PREPARED_XID,		/* (xid) */
+	TW_INDEX_OFFSET				/* (job, source, partition) */
 } TwIndex;
 
 /* Column numbers, from 0, and how many there are: as the install script has them */
@@ -107,7 +109,8 @@ enum
 enum
 {
 	TW_FAILURE_JOB, TW_FAILURE_BATCH_ID, TW_FAILURE_ATTEMPT, TW_FAILURE_SQLSTATE,
-	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE, TW_FAILURE_NATTS
+	TW_FAILURE_MESSAGE, TW_FAILURE_LINE, TW_FAILURE_AT, TW_FAILURE_ROLE,
+	TW_FAILURE_RELATION, TW_FAILURE_KIND, TW_FAILURE_NATTS
 };
 enum
 {
@@ -143,12 +146,20 @@ enum
 	TW_PREPARED_GID, TW_PREPARED_NUMBER, TW_PREPARED_XID, TW_PREPARED_JOB, TW_PREPARED_BATCH_ID,
 	TW_PREPARED_EPOCH, TW_PREPARED_NATTS
 };
+enum
+{
+	TW_OFFSET_JOB, TW_OFFSET_SOURCE, TW_OFFSET_PARTITION, TW_OFFSET_POSITION, TW_OFFSET_XID,
+	TW_OFFSET_MOVED_AT, TW_OFFSET_NATTS
+};
 #define TW_MAX_NATTS 11
 
 /* A scan by index, in its order or backwards, over the rows whose first columns are the keys */
 typedef struct TwScan TwScan;
 
-/* The table opens and locks itself RowExclusiveLock, to be kept to the end of the transaction */
+/*
+ * The table opens and locks itself RowExclusiveLock, AccessShareLock on a standby,
+ * to be kept to the end of the transaction.
+ */
 extern Relation tw_table_open(TwTable table);
 extern void tw_table_close(Relation rel);
 extern Oid	tw_table_oid(TwTable table);
@@ -177,6 +188,12 @@ typedef struct TwRow
 /* The first row in the given direction that snapshot shows; false: none */
 extern bool tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 						  ScanDirection direction, TwRow *row);
+
+/* Looks at a row that seems to be gone, before we believe that somebody has deleted it */
+#define TW_MAX_LOOKS 100
+
+/* Was a row with these keys ever committed, in whatever version that is still there? */
+extern bool tw_table_was_committed(TwIndex index, int nkeys, const Datum *keys);
 
 /* The very version of a row that was seen at tid, if snapshot still shows it */
 extern bool tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row);
@@ -269,7 +286,7 @@ extern void tw_job_require(const char *job, TwJob *row);
 extern void tw_job_require_or_create(const char *job, TwJob *row);
 
 /*
- * Writes epoch, instance and pruned_version of a row found before; false:
+ * Writes owner, epoch, instance and pruned_version of a row found before; false:
  * somebody else has changed it meanwhile, so find it again.
  */
 extern bool tw_job_update(const TwJob *row);
@@ -277,12 +294,24 @@ extern bool tw_job_update(const TwJob *row);
 /* Waits for another transaction's hold on a batch or job, or TW003 when claim_wait is off */
 extern void tw_job_wait(TransactionId xid, const char *job, const char *batch_id);
 
+/* The same for its hold on an offset */
+extern void tw_job_wait_for_offset(TransactionId xid, const char *job, const char *source,
+								   const char *partition);
+
 /*
- * The lock under which the epoch moves: share to check it, exclusive to move
- * it.  Kept to the end of the transaction unless unlocked.
+ * Locks on parts of a job's state.  That on the epoch is shared to check it and
+ * exclusive to move it; that on the versions is exclusive, by a batch with a
+ * version that is about to commit.  Kept to the end of the transaction unless
+ * unlocked.
  */
-extern void tw_job_lock_epoch(const char *job, LOCKMODE mode);
-extern void tw_job_unlock_epoch(const char *job, LOCKMODE mode);
+typedef enum TwJobLock
+{
+	TW_LOCK_EPOCH,
+	TW_LOCK_VERSION
+} TwJobLock;
+
+extern void tw_job_lock(const char *job, TwJobLock what, LOCKMODE mode);
+extern void tw_job_unlock(const char *job, TwJobLock what, LOCKMODE mode);
 
 /*
  * For PREPARE TRANSACTION: a share lock that the session keeps until the
@@ -327,6 +356,12 @@ extern void tw_batch_check_length(const char *what, const char *value, int limit
 /* 25006 and its like where nothing may be written; command is for the message */
 extern void tw_batch_check_writable(const char *command);
 
+/*
+ * TW008 when a higher version than this of the batch was committed meanwhile.
+ * Called before the commit, under the lock on the job's versions.
+ */
+extern void tw_batch_check_overtaken(const char *job, const char *batch_id, int64 version);
+
 /* What a look at the ledger found */
 typedef enum TwSight
 {
@@ -352,6 +387,8 @@ typedef struct TwOpenBatch
 	char	   *batch_id;
 	bool		has_epoch;
 	int64		epoch;
+	bool		in_order;		/* its version must be the job's highest at the commit */
+	int64		version;
 	TimestampTz started_at;
 	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
 	SubTransactionId claimed_in;
@@ -361,8 +398,8 @@ typedef struct TwOpenBatch
 	LOCKTAG		epoch_tag;
 } TwOpenBatch;
 
-/* tw_batch_finish(), see above, and: */
-extern void tw_open_add(const TwClaim *claim, const TwOutcome *outcome);
+/* tw_batch_finish(), see above, and; in_order: its version must stay the highest to the commit */
+extern void tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order);
 
 /* TwOpenBatch of each, in the order of their claims; and one of them, or NULL */
 extern List *tw_open_list(void);
@@ -377,9 +414,11 @@ extern void tw_open_clear(void);
 
 #define TW_ACTION_FORGET	"forget_batch"
 #define TW_ACTION_RUN_AGAIN "run_again"
+#define TW_ACTION_REASSIGN	"reassign_job"
 #define TW_ACTION_ABORT		"abort_prepared"
 
 /* A row of tw.audit_log, by the current user, now */
+/* batch_id and reason may be NULL */
 extern void tw_audit_record(const char *action, const char *job, const char *batch_id,
 							const char *reason);
 
@@ -388,6 +427,29 @@ extern bool tw_forget_wait(TransactionId xid, const char *job, const char *batch
 
 /* True: the batch was forgotten, and has not been run again since */
 extern bool tw_forget_pending(const char *job, const char *batch_id);
+
+/* Was any batch of the job ever forgotten? */
+extern bool tw_forget_any(const char *job);
+
+/*
+ * A batch that leaves the ledger was run: that it may run again, because it was
+ * forgotten earlier, is used up.
+ */
+extern void tw_forget_settle(const char *job, const char *batch_id);
+
+/* ---------- in ledger/offset.c ---------- */
+
+#define TW_SOURCE_MAX_BYTES		255 /* and those of a partition */
+#define TW_POSITION_MAX_BYTES	65536
+
+/*
+ * Moves the position of a partition of a source from expected (NULL: it has none
+ * yet) to next, in the current transaction.  Waits for another transaction that
+ * is moving it.  Works without an active snapshot and at every isolation level.
+ * Errors: 22023, 25006, 42501, TW003, TW005.
+ */
+extern void tw_offset_move(const char *job, const char *source, const char *partition,
+						   const char *expected, const char *next);
 
 /* ---------- in ledger/history.c ---------- */
 
@@ -426,6 +488,14 @@ extern void tw_task_before_commit(void);
 extern void tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_task_clear(void);
 
+/* ---------- in stage/progress.c ---------- */
+
+/* Asks for shared memory, when the library is being preloaded */
+extern void tw_progress_init(void);
+
+/* For xact.c: no publish is under way any more */
+extern void tw_progress_end(void);
+
 /* ---------- in stage/publish.c ---------- */
 
 /*
@@ -463,6 +533,9 @@ extern TwTrackMode tw_track_switch(TwTrackMode mode);
 extern void tw_conflict_before_commit(void);
 extern void tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_conflict_clear(void);
+
+/* Kind of the conflict that a commit has just failed for, to be asked once; NULL: it was none of ours */
+extern const char *tw_conflict_last_kind(void);
 
 /* ---------- in sink/prepared.c ---------- */
 

@@ -49,6 +49,7 @@ xact_callback(XactEvent event, void *arg)
 			tw_conflict_clear();
 			tw_open_clear();
 			tw_task_clear();
+			tw_progress_end();
 			tw_prepared_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;

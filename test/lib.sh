@@ -36,6 +36,12 @@ test_packages() {
 		libtap-parser-sourcehandler-pgtap-perl libipc-run-perl perl pgbouncer
 }
 
+# What single tests need beside that, and are skipped without.  PATH may have a JDK already.
+client_packages() {
+	echo libpostgresql-jdbc-java
+	command -v javac >/dev/null || echo default-jdk-headless
+}
+
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 # Installs packages without letting them start a service or make a database cluster

@@ -19,6 +19,7 @@
 #include "tw.h"
 
 #include "access/skey.h"
+#include "access/xlogdefs.h"
 #include "executor/execdesc.h"
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
@@ -136,6 +137,7 @@ typedef struct TwTrack
 
 	int64		nrows;			/* rows remembered, in all relations */
 	int64		escalated;		/* rows and probes replaced by a condition on their relation */
+	int64		waits;			/* for younger transactions, at the check */
 } TwTrack;
 
 extern TwTrack *tw_track;
@@ -243,6 +245,11 @@ typedef bool (*TwConflictSink) (const TwConflict *conflict, void *arg);
 
 extern bool tw_validate_all(TwConflictSink sink, void *arg);
 
+/* ---------- in quiet.c: pages that cannot have changed ---------- */
+
+extern void tw_quiet_note(void);
+extern XLogRecPtr tw_quiet_lsn(TransactionId xmin);
+
 /* ---------- in scan.c: looking at what others have changed ---------- */
 
 extern bool tw_scan_probe(Relation rel, TwRelation *relation, TwCondition *condition,
@@ -251,6 +258,24 @@ extern bool tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sin
 extern bool tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, void *arg);
+
+/* ---------- in count.c ---------- */
+
+typedef struct TwCounters
+{
+	int64		transactions;	/* that tracked */
+	int64		relations;
+	int64		rows;
+	int64		conditions;
+	int64		escalated;
+	int64		waits;
+	int64		conflicts;		/* commits that failed */
+} TwCounters;
+
+extern TwCounters tw_counters;
+
+extern void tw_count_conflict(const TwConflict *conflict);
+extern void tw_count_transaction(void);
 
 /* ---------- in report.c ---------- */
 

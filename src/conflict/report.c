@@ -165,9 +165,7 @@ tw_conflict_report(const TwConflict *conflict)
 typedef struct Report
 {
 	ReturnSetInfo *rsinfo;
-	int			n;
-	Oid			last_relid;
-	TransactionId last_xid;
+	List	   *details;		/* told so far */
 } Report;
 
 static bool
@@ -177,19 +175,23 @@ report_row(const TwConflict *conflict, void *arg)
 	Datum		values[4];
 	bool		nulls[4] = {0};
 
-	/* the new version of a row whose old one was just told of */
-	if (conflict->change.kind == TW_UPDATED_INTO && report->last_relid == conflict->relid &&
-		report->last_xid == conflict->change.xid)
-		return true;
-	report->last_relid = conflict->relid;
-	report->last_xid = conflict->change.xid;
+	char	   *detail = tw_conflict_detail(conflict);
+	ListCell   *lc;
+
+	/* the other version of a row, or one that several conditions hold for */
+	foreach(lc, report->details)
+	{
+		if (strcmp(lfirst(lc), detail) == 0)
+			return true;
+	}
+	report->details = lappend(report->details, detail);
 	values[0] = ObjectIdGetDatum(conflict->relid);
 	values[1] = CStringGetTextDatum(tw_conflict_kind(conflict));
-	values[2] = CStringGetTextDatum(tw_conflict_detail(conflict));
+	values[2] = CStringGetTextDatum(detail);
 	nulls[3] = !TransactionIdIsValid(conflict->change.xid);
 	values[3] = TransactionIdGetDatum(conflict->change.xid);
 	tuplestore_putvalues(report->rsinfo->setResult, report->rsinfo->setDesc, values, nulls);
-	return ++report->n < MAX_REPORTED;
+	return list_length(report->details) < MAX_REPORTED;
 }
 
 /*
@@ -199,7 +201,7 @@ report_row(const TwConflict *conflict, void *arg)
 Datum
 tw_check_conflicts(PG_FUNCTION_ARGS)
 {
-	Report		report = {(ReturnSetInfo *) fcinfo->resultinfo, 0};
+	Report		report = {(ReturnSetInfo *) fcinfo->resultinfo, NIL};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (tw_track != NULL && tw_track->oldest != NULL)

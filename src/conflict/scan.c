@@ -173,9 +173,16 @@ free_versions(Versions *versions)
 	versions->n = 0;
 }
 
+/* Up to which LSN pages need not be looked at; none for what is not WAL-logged */
+static XLogRecPtr
+quiet_lsn(const TwRelation *relation, TransactionId xmin)
+{
+	return relation->permanent ? tw_quiet_lsn(xmin) : InvalidXLogRecPtr;
+}
+
 /* All versions on a page that may have changed since any snapshot with this xmin */
 static void
-take_page(Versions *versions, Buffer buffer, Oid relid, TransactionId xmin)
+take_page(Versions *versions, Buffer buffer, Oid relid, TransactionId xmin, XLogRecPtr quiet)
 {
 	Page		page;
 	OffsetNumber max;
@@ -183,7 +190,7 @@ take_page(Versions *versions, Buffer buffer, Oid relid, TransactionId xmin)
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	max = PageIsNew(page) ? 0 : PageGetMaxOffsetNumber(page);
+	max = PageIsNew(page) || PageGetLSN(page) <= quiet ? 0 : PageGetMaxOffsetNumber(page);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
 	{
 		ItemId		lp = PageGetItemId(page, offset);
@@ -256,6 +263,7 @@ tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg
 	BufferAccessStrategy strategy;
 	Buffer		map = InvalidBuffer;
 	BlockNumber nblocks;
+	XLogRecPtr	quiet;
 	Versions   *versions;
 	bool		go_on = true;
 
@@ -263,6 +271,7 @@ tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg
 		return true;
 	versions = palloc(sizeof(Versions));
 	versions->n = 0;
+	quiet = quiet_lsn(relation, xmin);
 	nblocks = RelationGetNumberOfBlocks(rel);
 	strategy = nblocks > NBuffers / 4 ? GetAccessStrategy(BAS_BULKREAD) : NULL;
 	for (BlockNumber block = 0; block < nblocks && go_on; block++)
@@ -273,7 +282,7 @@ tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg
 		if (VM_ALL_VISIBLE(rel, block, &map))
 			continue;
 		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-		take_page(versions, buffer, relation->key.relid, xmin);
+		take_page(versions, buffer, relation->key.relid, xmin, quiet);
 		ReleaseBuffer(buffer);
 		if (versions->n > 0)
 		{
@@ -318,7 +327,7 @@ tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg
 		CHECK_FOR_INTERRUPTS();
 		buffer = ReadBufferWithoutRelcache(relation->locator, MAIN_FORKNUM, block, RBM_NORMAL,
 										   NULL, relation->permanent);
-		take_page(versions, buffer, relid, all.snapshot->xmin);
+		take_page(versions, buffer, relid, all.snapshot->xmin, InvalidXLogRecPtr);
 		ReleaseBuffer(buffer);
 		go_on = judge_versions(&filter, relation, list_make1(&all), versions, sink, arg);
 		free_versions(versions);
@@ -334,7 +343,7 @@ tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg
  * whether the scan had come just here.
  */
 static void
-take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, TransactionId xmin,
+take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogRecPtr quiet,
 		   TwCondition *condition, bool *stop)
 {
 	Page		page;
@@ -344,6 +353,8 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, Trans
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
+	if (PageGetLSN(page) <= quiet && condition->complete)
+		offset = InvalidOffsetNumber;
 	while (offset >= FirstOffsetNumber && offset <= PageGetMaxOffsetNumber(page))
 	{
 		ItemId		lp = PageGetItemId(page, offset);
@@ -362,7 +373,8 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, Trans
 		ItemPointerSet(&tid, block, offset);
 		if (!condition->complete && ItemPointerEquals(&tid, &condition->stop))
 			*stop = true;
-		if (tw_change_possible(tuple, xmin) && versions->n < MaxHeapTuplesPerPage)
+		if (tw_change_possible(tuple, condition->snapshot->xmin) &&
+			versions->n < MaxHeapTuplesPerPage)
 			take_version(versions, relid, page, block, offset);
 		if (!HeapTupleHeaderIsHotUpdated(tuple))
 			break;
@@ -382,6 +394,7 @@ probe(Relation rel, Relation index, TwRelation *relation, TwCondition *condition
 	ItemPointer root;
 	Buffer		map = InvalidBuffer;
 	Buffer		buffer = InvalidBuffer;
+	XLogRecPtr	quiet = quiet_lsn(relation, condition->snapshot->xmin);
 	Versions	versions;
 	bool		go_on = true;
 	bool		stop = false;
@@ -400,8 +413,7 @@ probe(Relation rel, Relation index, TwRelation *relation, TwCondition *condition
 			continue;
 		if (!BufferIsValid(buffer) || BufferGetBlockNumber(buffer) != block)
 			buffer = ReleaseAndReadBuffer(buffer, rel, block);
-		take_chain(&versions, buffer, root, relation->key.relid, condition->snapshot->xmin,
-				   condition, &stop);
+		take_chain(&versions, buffer, root, relation->key.relid, quiet, condition, &stop);
 		for (int i = 0; i < versions.n && go_on; i++)
 			go_on = judge(&filter, relation, condition, versions.tuples[i], sink, arg);
 		free_versions(&versions);
@@ -478,11 +490,13 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 {
 	TwReadRow  *rows = relation->rows;
 	BlockNumber nblocks;
+	XLogRecPtr	quiet;
 	Buffer		map = InvalidBuffer;
 	bool		go_on = true;
 	int64		i = 0;
 
 	tw_rows_sort(relation);
+	quiet = quiet_lsn(relation, tw_track->oldest->xmin);
 	nblocks = relation->nrows > 0 ? RelationGetNumberOfBlocks(rel) : 0;
 	while (i < relation->nrows && go_on)
 	{
@@ -510,6 +524,11 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
+		if (PageGetLSN(page) <= quiet)
+		{
+			while (i < relation->nrows && rows[i].block == block)
+				i++;
+		}
 		for (; i < relation->nrows && rows[i].block == block && !changed; i++)
 		{
 			changed = row_changed(page, &rows[i], &conflict);

@@ -67,6 +67,7 @@ tw_track_begin(TwTrackMode mode)
 		track->relations = hash_create("tw tracked relations", 16, &ctl,
 									   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 		tw_track = track;
+		tw_quiet_note();
 	}
 	if (mode != TW_TRACK_NONE)
 		tw_track->mode = mode;

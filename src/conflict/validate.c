@@ -217,6 +217,7 @@ wait_for(TransactionId xid)
 	xid = SubTransGetTopmostTransaction(xid);
 	if (!TransactionIdIsValid(ours) || TransactionIdPrecedes(xid, ours))
 		return false;
+	tw_track->waits++;
 	while (waited < LOOK_OFTEN_MS * 1000L)
 	{
 		if (!TransactionIdIsInProgress(xid))
@@ -275,12 +276,17 @@ tw_conflict_before_commit(void)
 		while (!tw_validate_all(first_conflict, &conflict))
 		{
 			if (!conflict.change.in_progress || !wait_for(conflict.change.xid))
+			{
+				tw_count_transaction();
+				tw_count_conflict(&conflict);
 				tw_conflict_report(&conflict);
+			}
 			MemoryContextReset(mcxt);
 		}
 		PopActiveSnapshot();
 		MemoryContextSwitchTo(old);
 		MemoryContextDelete(mcxt);
 	}
+	tw_count_transaction();
 	forget_snapshots(track);
 }

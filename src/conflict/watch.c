@@ -183,13 +183,36 @@ cut_params(Watch *watch, char *text)
 
 /* ---------- the query ---------- */
 
+/* An error's position is one in the predicate, not in the statement that calls us */
+static void
+predicate_error(void *arg)
+{
+	int			position = geterrposition();
+
+	if (position > 0)
+	{
+		errposition(0);
+		internalerrposition(position);
+		internalerrquery(arg);
+	}
+}
+
 /* The text must be one expression: nothing that ends the parenthesis it is put in */
 static void
-check_expression(const char *text)
+check_expression(char *text)
 {
-	List	   *parsed = raw_parser(text, RAW_PARSE_PLPGSQL_EXPR);
-	SelectStmt *stmt = (SelectStmt *) linitial_node(RawStmt, parsed)->stmt;
+	ErrorContextCallback context;
+	List	   *parsed;
+	SelectStmt *stmt;
 
+	context.callback = predicate_error;
+	context.arg = text;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	parsed = raw_parser(text, RAW_PARSE_PLPGSQL_EXPR);
+	error_context_stack = context.previous;
+
+	stmt = (SelectStmt *) linitial_node(RawStmt, parsed)->stmt;
 	if (!IsA(stmt, SelectStmt) || stmt->op != SETOP_NONE || list_length(stmt->targetList) != 1 ||
 		linitial_node(ResTarget, stmt->targetList)->name != NULL ||
 		stmt->fromClause != NIL || stmt->whereClause != NULL || stmt->groupClause != NIL ||

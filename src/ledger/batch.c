@@ -30,8 +30,8 @@
 #include "utils/xid8.h"
 
 static void check_same(const TwClaim *claim, const TwRow *row);
-static bool highest_version(const char *job, const char *batch_id, int64 *highest);
-static void check_version(const TwClaim *claim);
+static bool highest_version(const char *job, const char *batch_id, bool ours, int64 *highest);
+static bool check_version(const TwClaim *claim);
 static bool insert_claim(const TwClaim *claim, TwOutcome *outcome);
 static bool recorded_outcome(const TwClaim *claim, const TwRow *row, TwOutcome *outcome);
 static char *text_or_null(FunctionCallInfo fcinfo, int number);
@@ -114,9 +114,7 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 			case TW_NOT_THERE:
 				if (!insert_claim(claim, outcome))
 					break;
-				if (claim->has_version)
-					check_version(claim);
-				tw_open_add(claim, outcome);
+				tw_open_add(claim, outcome, claim->has_version && !check_version(claim));
 				return true;
 		}
 	}
@@ -201,9 +199,12 @@ check_same(const TwClaim *claim, const TwRow *row)
 	}
 }
 
-/* The highest version that any batch but this one was committed with; false: none was */
+/*
+ * The highest version of the job that was committed, or with ours also that this
+ * transaction claimed, apart from this batch's; false: none was.
+ */
 static bool
-highest_version(const char *job, const char *batch_id, int64 *highest)
+highest_version(const char *job, const char *batch_id, bool ours, int64 *highest)
 {
 	Datum		key = CStringGetTextDatum(job);
 	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_BATCH_VERSION, SnapshotSelf, 1, &key);
@@ -213,7 +214,9 @@ highest_version(const char *job, const char *batch_id, int64 *highest)
 
 	while (!found && tw_table_scan_next(scan, BackwardScanDirection, &row))
 	{
-		if (strcmp(TextDatumGetCString(row.values[TW_BATCH_BATCH_ID]), batch_id) == 0)
+		if (strcmp(TextDatumGetCString(row.values[TW_BATCH_BATCH_ID]), batch_id) == 0 ||
+			(!ours &&
+			 TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.tuple->t_data))))
 			continue;
 		*highest = DatumGetInt64(row.values[TW_BATCH_VERSION]);
 		found = true;
@@ -221,7 +224,8 @@ highest_version(const char *job, const char *batch_id, int64 *highest)
 	tw_table_scan_end(scan);
 
 	/* after the ledger, because pruning moves a version from there to the job */
-	tw_job_require(job, &job_row);
+	if (!tw_job_find(job, &job_row))
+		elog(ERROR, "job \"%s\" has disappeared", job);
 	if (!job_row.has_pruned_version)
 		return found;
 	*highest = found ? Max(*highest, job_row.pruned_version) : job_row.pruned_version;
@@ -232,15 +236,15 @@ highest_version(const char *job, const char *batch_id, int64 *highest)
  * A batch that is not in the ledger must have a version above all that were
  * committed, or have been forgotten on purpose and not run again since.  Called
  * when our claim is in: before that, somebody else could still claim, commit and
- * prune the same batch.
+ * prune the same batch.  True: it was forgotten.
  */
-static void
+static bool
 check_version(const TwClaim *claim)
 {
 	int64		highest;
 
-	if (!highest_version(claim->job, claim->batch_id, &highest) || claim->version > highest)
-		return;
+	if (!highest_version(claim->job, claim->batch_id, true, &highest) || claim->version > highest)
+		return false;
 	if (!tw_forget_pending(claim->job, claim->batch_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_OUT_OF_ORDER),
@@ -250,6 +254,26 @@ check_version(const TwClaim *claim)
 						   (long long) highest, claim->batch_id),
 				 errhint("Versions of a job increase; the batch may have been pruned.")));
 	tw_audit_record(TW_ACTION_RUN_AGAIN, claim->job, claim->batch_id, NULL);
+	return true;
+}
+
+/*
+ * At the commit of a claim that was in order: another transaction may have
+ * overtaken it.  One that was forgotten on purpose may have been.
+ */
+void
+tw_batch_check_overtaken(const char *job, const char *batch_id, int64 version)
+{
+	int64		highest;
+
+	if (highest_version(job, batch_id, false, &highest) && version <= highest &&
+		!tw_forget_pending(job, batch_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_TW_OUT_OF_ORDER),
+				 errmsg("version %lld of job \"%s\" is out of order", (long long) version, job),
+				 errdetail("The job has reached version %lld while batch \"%s\" was running.",
+						   (long long) highest, batch_id),
+				 errhint("Run the batches of a job that has versions one after another.")));
 }
 
 /* Inserts our row; false: somebody else was faster */

@@ -20,6 +20,7 @@ tw_failure_record(const char *job, const char *batch_id, int attempt,
 {
 	Datum		values[TW_FAILURE_NATTS] = {0};
 	bool		nulls[TW_FAILURE_NATTS] = {false};
+	const char *kind = tw_conflict_last_kind();
 
 	if (job != NULL && strlen(job) > TW_JOB_MAX_BYTES)
 		job = NULL;
@@ -41,6 +42,18 @@ tw_failure_record(const char *job, const char *batch_id, int attempt,
 	values[TW_FAILURE_LINE] = Int32GetDatum(line);
 	values[TW_FAILURE_AT] = TimestampTzGetDatum(GetCurrentTimestamp());
 	values[TW_FAILURE_ROLE] = ObjectIdGetDatum(GetUserId());
+
+	/* what a conflict was on, when it was found by the conflict checks */
+	if (error->sqlerrcode != ERRCODE_T_R_SERIALIZATION_FAILURE || error->schema_name == NULL ||
+		error->table_name == NULL)
+		kind = NULL;
+	nulls[TW_FAILURE_RELATION] = nulls[TW_FAILURE_KIND] = kind == NULL;
+	if (kind != NULL)
+	{
+		values[TW_FAILURE_RELATION] = CStringGetTextDatum(psprintf("%s.%s", error->schema_name,
+																   error->table_name));
+		values[TW_FAILURE_KIND] = CStringGetTextDatum(kind);
+	}
 
 	tw_table_insert(TW_TABLE_FAILURE, values, nulls);
 }

@@ -5,7 +5,9 @@
  * A forgotten batch may run again, also when its version is below the job's
  * highest: the log holds one entry for each time it was forgotten and one for
  * each such claim since, and while the first are more the claim is let through.
- * Entries are only ever added.
+ * A claim that needs no such leave does not use it up by itself, so that claims
+ * need not look here; whoever takes the batch out of the ledger again, by pruning
+ * or forgetting, does it then.  Entries are only ever added.
  *
  * Locks: tw.forget_batch holds an object lock of its own on the batch, hashed in
  * class tw.batch, to the end of its transaction.  By it a claim tells a row that
@@ -74,7 +76,10 @@ tw_audit_record(const char *action, const char *job, const char *batch_id, const
 	values[TW_AUDIT_AT] = TimestampTzGetDatum(GetCurrentTimestamp());
 	values[TW_AUDIT_ROLE] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
 	values[TW_AUDIT_ACTION] = CStringGetTextDatum(action);
-	tw_batch_keys(job, batch_id, &values[TW_AUDIT_JOB]);
+	values[TW_AUDIT_JOB] = CStringGetTextDatum(job);
+	nulls[TW_AUDIT_BATCH_ID] = batch_id == NULL;
+	if (batch_id != NULL)
+		values[TW_AUDIT_BATCH_ID] = CStringGetTextDatum(batch_id);
 	nulls[TW_AUDIT_REASON] = reason == NULL;
 	if (reason != NULL)
 		values[TW_AUDIT_REASON] = CStringGetTextDatum(reason);
@@ -101,6 +106,27 @@ tw_forget_pending(const char *job, const char *batch_id)
 	}
 	tw_table_scan_end(scan);
 	return forgotten > run_again;
+}
+
+bool
+tw_forget_any(const char *job)
+{
+	Datum		key = CStringGetTextDatum(job);
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_AUDIT, SnapshotSelf, 1, &key);
+	bool		found = false;
+	TwRow		row;
+
+	while (!found && tw_table_scan_next(scan, ForwardScanDirection, &row))
+		found = strcmp(TextDatumGetCString(row.values[TW_AUDIT_ACTION]), TW_ACTION_FORGET) == 0;
+	tw_table_scan_end(scan);
+	return found;
+}
+
+void
+tw_forget_settle(const char *job, const char *batch_id)
+{
+	if (tw_forget_pending(job, batch_id))
+		tw_audit_record(TW_ACTION_RUN_AGAIN, job, batch_id, NULL);
 }
 
 /* ---------- SQL ---------- */
@@ -169,6 +195,7 @@ tw_forget_batch(PG_FUNCTION_ARGS)
 
 	if (tw_batch_find_outcome(&batch, &outcome))
 		(void) tw_table_delete(TW_TABLE_BATCH_OUTCOME, &outcome.tuple->t_self, true);
+	tw_forget_settle(job, batch_id);
 	tw_prepared_forget(&batch, true);
 	tw_audit_record(TW_ACTION_FORGET, job, batch_id, reason);
 	PG_RETURN_VOID();

@@ -8,16 +8,18 @@
  * one job are the exception: the second waits until the first has committed or
  * rolled back the row.
  *
- * A job belongs to the role that was the current user when it was created.
- * Members of that role may use it.
+ * A job belongs to the role that was the current user when it was created, until
+ * tw.reassign_job gives it to another.  Members of that role may use it.  A role
+ * that is dropped leaves its jobs to superusers.
  *
  * Locks: the epoch is checked under a share lock and moved under an exclusive
- * one on an object of our own, the job's name hashed in class tw.job.  It is not
- * a row lock because it must be possible to give it back at PREPARE TRANSACTION:
+ * one on an object of our own, the job's name hashed in class tw.job.  Batches with
+ * versions commit one after another under another such lock.  They are not
+ * row locks because it must be possible to give them back at PREPARE TRANSACTION:
  * a prepared transaction would hold a row lock until somebody resolves it.  Until
- * it is prepared the session holds the lock, so that after tw.init_producer has
- * returned no older writer's PREPARE can succeed any more.  Two names with the
- * same hash only wait for each other.
+ * it is prepared the session holds the lock on the epoch, so that after
+ * tw.init_producer has returned no older writer's PREPARE can succeed any more.
+ * Two names with the same hash only wait for each other.
  */
 #include "tw.h"
 
@@ -26,15 +28,12 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "storage/procarray.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
-
-/* Looks at a row that seems to be gone, before we believe that somebody has deleted it */
-#define MAX_LOOKS 100
 
 /* Where a job was found last; "" when none was */
 static char last_job[TW_JOB_MAX_BYTES + 1] = "";
@@ -44,16 +43,18 @@ static ItemPointerData last_tid;
 typedef struct WaitTarget
 {
 	const char *job;
-	const char *batch_id;		/* NULL: the job itself */
+	const char *batch_id;		/* NULL: the job itself, or: */
+	const char *source;			/* NULL: no offset */
+	const char *partition;
 } WaitTarget;
 
 static void job_from_row(const TwRow *row, TwJob *job);
 static bool find_where_it_was(const char *job, TwRow *row);
-static bool exists_in_some_version(Datum key);
 static bool create(const char *job, const Interval *retention);
 static void check_member(const char *job, const TwJob *row);
-static void epoch_tag(LOCKTAG *tag, const char *job);
+static void job_tag(LOCKTAG *tag, const char *job, TwJobLock what);
 static void wait_callback(void *arg);
+static void wait_for(TransactionId xid, WaitTarget *target);
 
 void
 tw_job_check_name(const char *job)
@@ -105,26 +106,6 @@ find_where_it_was(const char *job, TwRow *row)
 		memcmp(VARDATA_ANY(DatumGetPointer(found)), job, strlen(job)) == 0;
 }
 
-/* Was a version of the job's row ever committed?  Jobs are not deleted. */
-static bool
-exists_in_some_version(Datum key)
-{
-	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_JOB, SnapshotAny, 1, &key);
-	TwRow		row;
-	bool		committed = false;
-
-	while (!committed && tw_table_scan_next(scan, ForwardScanDirection, &row))
-	{
-		HeapTupleHeader header = row.tuple->t_data;
-		TransactionId xmin = HeapTupleHeaderGetRawXmin(header);
-
-		committed = HeapTupleHeaderXminFrozen(header) ||
-			(!TransactionIdIsInProgress(xmin) && TransactionIdDidCommit(xmin));
-	}
-	tw_table_scan_end(scan);
-	return committed;
-}
-
 /*
  * SnapshotSelf judges each version of the row at a moment of its own: when an
  * update commits between two of them, the old one is seen as replaced and the
@@ -142,7 +123,7 @@ tw_job_find(const char *job, TwJob *result)
 		return true;
 	}
 	key = CStringGetTextDatum(job);
-	for (int tries = 0; tries < MAX_LOOKS; tries++)
+	for (int tries = 0; tries < TW_MAX_LOOKS; tries++)
 	{
 		if (tw_table_find(TW_INDEX_JOB, SnapshotSelf, 1, &key, ForwardScanDirection, &row))
 		{
@@ -151,7 +132,8 @@ tw_job_find(const char *job, TwJob *result)
 			job_from_row(&row, result);
 			return true;
 		}
-		if (!exists_in_some_version(key))
+		/* jobs are not deleted */
+		if (!tw_table_was_committed(TW_INDEX_JOB, 1, &key))
 			break;
 	}
 	return false;
@@ -196,6 +178,7 @@ tw_job_update(const TwJob *job)
 {
 	TwRow		row = job->row;
 
+	row.values[TW_JOB_OWNER] = ObjectIdGetDatum(job->owner);
 	row.values[TW_JOB_EPOCH] = Int64GetDatum(job->epoch);
 	row.nulls[TW_JOB_INSTANCE] = job->instance == NULL;
 	if (job->instance != NULL)
@@ -211,15 +194,19 @@ tw_job_update(const TwJob *job)
 static void
 check_member(const char *job, const TwJob *row)
 {
+	char	   *owner;
+
 	if (has_privs_of_role(GetUserId(), row->owner))
 		return;
+	owner = GetUserNameFromId(row->owner, true);
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for job \"%s\"", job),
+			 owner != NULL ?
 			 errdetail("It belongs to role \"%s\", of which \"%s\" is not a member.",
-					   GetUserNameFromId(row->owner, true) ?
-					   GetUserNameFromId(row->owner, true) : psprintf("%u", row->owner),
-					   GetUserNameFromId(GetUserId(), false))));
+					   owner, GetUserNameFromId(GetUserId(), false)) :
+			 errdetail("The role that it belongs to, %u, has been dropped.", row->owner),
+			 owner != NULL ? 0 : errhint("A superuser can give it to another role with tw.reassign_job.")));
 }
 
 void
@@ -255,64 +242,86 @@ wait_callback(void *arg)
 	if (target->batch_id != NULL)
 		errcontext("while waiting for another transaction's claim of batch \"%s\" of job \"%s\"",
 				   target->batch_id, target->job);
+	else if (target->source != NULL)
+		errcontext("while waiting for another transaction's move of the offset of partition \"%s\" of source \"%s\" of job \"%s\"",
+				   target->partition, target->source, target->job);
 	else
 		errcontext("while waiting for another transaction's creation of job \"%s\"", target->job);
 }
 
-void
-tw_job_wait(TransactionId xid, const char *job, const char *batch_id)
+static void
+wait_for(TransactionId xid, WaitTarget *target)
 {
-	WaitTarget	target = {job, batch_id};
 	ErrorContextCallback callback;
 
 	if (!tw_claim_wait)
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
-				 batch_id != NULL ?
-				 errmsg("batch \"%s\" of job \"%s\" is in progress", batch_id, job) :
-				 errmsg("job \"%s\" is being created", job),
+				 target->batch_id != NULL ?
+				 errmsg("batch \"%s\" of job \"%s\" is in progress", target->batch_id, target->job) :
+				 target->source != NULL ?
+				 errmsg("offset of partition \"%s\" of source \"%s\" of job \"%s\" is being moved",
+						target->partition, target->source, target->job) :
+				 errmsg("job \"%s\" is being created", target->job),
 				 errdetail("Transaction %u holds it.", xid),
 				 errhint("Try again later, or set transactional_writer.claim_wait to wait for it.")));
 
 	callback.callback = wait_callback;
-	callback.arg = &target;
+	callback.arg = target;
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
 	XactLockTableWait(xid, NULL, NULL, XLTW_None);
 	error_context_stack = callback.previous;
 }
 
-/* ---------- the epoch ---------- */
-
-static void
-epoch_tag(LOCKTAG *tag, const char *job)
+void
+tw_job_wait(TransactionId xid, const char *job, const char *batch_id)
 {
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(TW_TABLE_JOB),
-					   hash_bytes((const unsigned char *) job, strlen(job)), 0);
+	WaitTarget	target = {job, batch_id};
+
+	wait_for(xid, &target);
 }
 
 void
-tw_job_lock_epoch(const char *job, LOCKMODE mode)
+tw_job_wait_for_offset(TransactionId xid, const char *job, const char *source,
+					   const char *partition)
+{
+	WaitTarget	target = {job, NULL, source, partition};
+
+	wait_for(xid, &target);
+}
+
+/* ---------- locks, and the epoch ---------- */
+
+static void
+job_tag(LOCKTAG *tag, const char *job, TwJobLock what)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(TW_TABLE_JOB),
+					   hash_bytes((const unsigned char *) job, strlen(job)), what);
+}
+
+void
+tw_job_lock(const char *job, TwJobLock what, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
-	epoch_tag(&tag, job);
+	job_tag(&tag, job, what);
 	(void) LockAcquire(&tag, mode, false, false);
 }
 
 void
-tw_job_unlock_epoch(const char *job, LOCKMODE mode)
+tw_job_unlock(const char *job, TwJobLock what, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
-	epoch_tag(&tag, job);
+	job_tag(&tag, job, what);
 	(void) LockRelease(&tag, mode, false);
 }
 
 void
 tw_job_hold_epoch(const char *job, LOCKTAG *tag)
 {
-	epoch_tag(tag, job);
+	job_tag(tag, job, TW_LOCK_EPOCH);
 	(void) LockAcquire(tag, ShareLock, true, false);
 }
 
@@ -326,7 +335,7 @@ tw_job_check_preparable(const char *job)
 	LOCKTAG		tag;
 	TwJob		row;
 
-	epoch_tag(&tag, job);
+	job_tag(&tag, job, TW_LOCK_EPOCH);
 	if (tw_job_find(job, &row) && !tw_lock_held(&tag, ExclusiveLock) &&
 		!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.row.tuple->t_data)))
 		return;
@@ -384,5 +393,43 @@ tw_create_job(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_DUPLICATE_OBJECT),
 					 errmsg("job \"%s\" already exists", job)));
 	} while (!create(job, retention));
+	PG_RETURN_VOID();
+}
+
+/*
+ * tw.reassign_job(job, owner): as ALTER ... OWNER TO, by who may use the job and
+ * could have created it as the new owner
+ */
+PG_FUNCTION_INFO_V1(tw_reassign_job);
+Datum
+tw_reassign_job(PG_FUNCTION_ARGS)
+{
+	char	   *job;
+	Oid			owner;
+	TwJob		row;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job and owner must not be null")));
+	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	owner = PG_GETARG_OID(1);
+
+	tw_batch_check_writable("tw.reassign_job()");
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		tw_job_require(job, &row);
+		if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(owner)))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("role with OID %u does not exist", owner)));
+		tw_check_can_set_role(GetUserId(), owner);
+		if (row.owner == owner)
+			PG_RETURN_VOID();
+		row.owner = owner;
+	} while (!tw_job_update(&row));
+
+	tw_audit_record(TW_ACTION_REASSIGN, job, NULL, GetUserNameFromId(owner, false));
 	PG_RETURN_VOID();
 }

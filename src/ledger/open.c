@@ -7,8 +7,8 @@
  * claimed in one that rolls back is no longer open, what was finished in one is
  * unfinished again.
  *
- * Locks: at the commit or PREPARE of a batch with an epoch, job.c's epoch lock,
- * shared.
+ * Locks: at the commit or PREPARE of a batch with an epoch, job.c's lock on the
+ * epoch, shared; at that of one with a version, job.c's lock on versions, exclusive.
  */
 #include "tw.h"
 
@@ -22,12 +22,14 @@
 static List *open_batches = NIL;	/* TwOpenBatch, the latest last */
 
 static void check_epoch(TwOpenBatch *open, bool prepare);
+static void check_versions(bool prepare);
+static int	compare_versions(const ListCell *a, const ListCell *b);
 static TwOpenBatch *latest_unfinished(void);
 
 /* ---------- the list ---------- */
 
 void
-tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
+tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 	TwOpenBatch *open = palloc0(sizeof(TwOpenBatch));
@@ -36,6 +38,8 @@ tw_open_add(const TwClaim *claim, const TwOutcome *outcome)
 	open->batch_id = pstrdup(claim->batch_id);
 	open->has_epoch = claim->has_epoch;
 	open->epoch = claim->epoch;
+	open->in_order = in_order;
+	open->version = claim->version;
 	open->started_at = outcome->started_at;
 	open->by_caller = claim->by_caller;
 	open->claimed_in = GetCurrentSubTransactionId();
@@ -82,10 +86,55 @@ check_epoch(TwOpenBatch *open, bool prepare)
 		open->epoch_held = true;
 	}
 	else
-		tw_job_lock_epoch(open->job, ShareLock);
+		tw_job_lock(open->job, TW_LOCK_EPOCH, ShareLock);
 	if (!tw_job_find(open->job, &job))
 		elog(ERROR, "job \"%s\" has disappeared", open->job);
 	tw_job_check_epoch(open->job, &job, open->epoch);
+}
+
+static int
+compare_versions(const ListCell *a, const ListCell *b)
+{
+	TwOpenBatch *left = (TwOpenBatch *) lfirst(a);
+	TwOpenBatch *right = (TwOpenBatch *) lfirst(b);
+	int			jobs = strcmp(left->job, right->job);
+
+	if (jobs != 0)
+		return jobs;
+	return left->version < right->version ? -1 : left->version > right->version;
+}
+
+/*
+ * Nor must a version that was overtaken; of several of one job the lowest tells.
+ * Two that commit at once lock their jobs in the same order.  A prepared one can
+ * still be overtaken, so it keeps no lock at all.
+ */
+static void
+check_versions(bool prepare)
+{
+	List	   *versioned = NIL;
+	TwOpenBatch *last = NULL;
+	ListCell   *lc;
+
+	foreach(lc, open_batches)
+	{
+		if (((TwOpenBatch *) lfirst(lc))->in_order)
+			versioned = lappend(versioned, lfirst(lc));
+	}
+	list_sort(versioned, compare_versions);
+	foreach(lc, versioned)
+	{
+		TwOpenBatch *open = (TwOpenBatch *) lfirst(lc);
+
+		if (last != NULL && strcmp(last->job, open->job) == 0)
+			continue;
+		last = open;
+		tw_job_lock(open->job, TW_LOCK_VERSION, ExclusiveLock);
+		tw_batch_check_overtaken(open->job, open->batch_id, open->version);
+		if (prepare)
+			tw_job_unlock(open->job, TW_LOCK_VERSION, ExclusiveLock);
+	}
+	list_free(versioned);
 }
 
 void
@@ -102,6 +151,7 @@ tw_open_before_commit(bool prepare)
 		if (prepare)
 			tw_job_check_preparable(open->job);
 	}
+	check_versions(prepare);
 }
 
 void
@@ -199,9 +249,12 @@ tw_finish_batch(PG_FUNCTION_ARGS)
 {
 	TwOpenBatch *open;
 	TwOutcome	outcome = {0};
+	TwJob		job;
 
 	tw_batch_check_writable("tw.finish_batch()");
 	open = latest_unfinished();
+	/* a function of its owner's may have begun it for somebody else */
+	tw_job_require(open->job, &job);
 
 	outcome.status = TW_APPLIED;
 	outcome.job = open->job;

@@ -49,7 +49,7 @@ tw_init_producer(PG_FUNCTION_ARGS)
 
 	tw_batch_check_writable("tw.init_producer()");
 	tw_job_require_or_create(job, &row);
-	tw_job_lock_epoch(job, ExclusiveLock);
+	tw_job_lock(job, TW_LOCK_EPOCH, ExclusiveLock);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();

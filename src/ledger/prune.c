@@ -82,6 +82,7 @@ prune_batches(const char *job, TimestampTz before, TwJob *pruned)
 													  ALLOCSET_DEFAULT_SIZES);
 	Datum		key = CStringGetTextDatum(job);
 	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_BATCH_STARTED, SnapshotSelf, 1, &key);
+	bool		forgotten = tw_forget_any(job);
 	int64		count = 0;
 	TwRow		row;
 
@@ -90,6 +91,9 @@ prune_batches(const char *job, TimestampTz before, TwJob *pruned)
 	{
 		MemoryContext old = MemoryContextSwitchTo(row_context);
 		bool		gone = prune_batch(&row);
+
+		if (gone && forgotten)
+			tw_forget_settle(job, TextDatumGetCString(row.values[TW_BATCH_BATCH_ID]));
 
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(old);

@@ -185,6 +185,8 @@ psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints cons
 	MemoryContext mcxt;
 	PsmScript  *script;
 	PsmExec    *ex;
+	bool		timed;
+	ErrorContextCallback context;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
@@ -195,10 +197,18 @@ psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints cons
 	ex->do_return = return_json;
 	bind_parameters(ex, params);
 
-	psm_timeout_begin(mcxt);
+	timed = psm_timeout_begin(mcxt);
 	psm_exec_run(ex);
+
+	context.callback = psm_timeout_error_callback;
+	context.arg = NULL;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
 	if (constraints != PSM_LEAVE_DEFERRED)
 		check_constraints(ex, constraints == PSM_MAKE_IMMEDIATE);
+	if (timed)
+		psm_timeout_end();
+	error_context_stack = context.previous;
 
 	MemoryContextSwitchTo(caller);
 	outcome->operations = copy_jsonb(psm_exec_operations(ex, &outcome->rows));

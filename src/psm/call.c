@@ -5,7 +5,8 @@
  * A variable in the place of an OUT or INOUT argument receives its value when
  * the procedure has ended.  Which arguments those are only the analysed CALL
  * says, with defaults and named arguments put in order; a variable there is a
- * parameter of the plan, perhaps under a cast to the argument's type.
+ * parameter of the plan, perhaps under a cast to the argument's type, which
+ * PostgreSQL has added or the user has written to find the procedure.
  */
 #include "psm/psm.h"
 
@@ -32,6 +33,27 @@ contains_param(Node *node, void *context)
 	return IsA(node, Param) || expression_tree_walker(node, contains_param, context);
 }
 
+/* What is under the casts of an argument */
+static Node *
+strip_casts(Node *node)
+{
+	for (;;)
+	{
+		Node	   *stripped = strip_implicit_coercions(node);
+
+		if (IsA(stripped, FuncExpr) &&
+			((FuncExpr *) stripped)->funcformat == COERCE_EXPLICIT_CAST)
+			stripped = linitial(((FuncExpr *) stripped)->args);
+		else if (IsA(stripped, RelabelType))
+			stripped = (Node *) ((RelabelType *) stripped)->arg;
+		else if (IsA(stripped, CoerceViaIO))
+			stripped = (Node *) ((CoerceViaIO *) stripped)->arg;
+		if (stripped == node)
+			return node;
+		node = stripped;
+	}
+}
+
 static int
 argument_position(PsmExec *ex, PsmExpr *expr, Node *argument)
 {
@@ -48,7 +70,7 @@ argument_position(PsmExec *ex, PsmExpr *expr, Node *argument)
 static bool
 find_target(PsmExec *ex, PsmExpr *expr, Node *argument, PsmTarget *target)
 {
-	Node	   *node = strip_implicit_coercions(argument);
+	Node	   *node = strip_casts(argument);
 	const PsmSlot *slot;
 
 	if (!IsA(node, Param))

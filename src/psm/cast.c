@@ -99,7 +99,11 @@ cast_lookup(ExprContext *econtext, Oid type, int32 typmod, Oid to_type, int32 to
 		entry->cached = NULL;
 		entry->lxid = InvalidLocalTransactionId;
 		if (old != NULL)
-			FreeCachedExpression(old);
+		{
+			/* not before the transaction's end: a cast further out may be running it */
+			dlist_delete(&old->node);
+			MemoryContextSetParent(old->context, psm_eval_estate()->es_query_cxt);
+		}
 
 		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 		placeholder = makeNode(CaseTestExpr);
@@ -113,7 +117,7 @@ cast_lookup(ExprContext *econtext, Oid type, int32 typmod, Oid to_type, int32 to
 			(IsA(entry->cached->expr, RelabelType) &&
 			 IsA(((RelabelType *) entry->cached->expr)->arg, CaseTestExpr));
 	}
-	if (!entry->relabel && (entry->lxid != TW_MY_LXID || entry->in_use))
+	if (!entry->relabel && entry->lxid != TW_MY_LXID)
 	{
 		MemoryContext oldcontext = MemoryContextSwitchTo(psm_eval_estate()->es_query_cxt);
 
@@ -135,6 +139,8 @@ psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmo
 		 Oid to_type, int32 to_typmod)
 {
 	CastEntry  *entry;
+	ExprState  *state;
+	bool		once;
 	MemoryContext oldcontext;
 
 	if (type == to_type && (to_typmod == -1 || typmod == to_typmod))
@@ -149,9 +155,13 @@ psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmo
 	oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 	econtext->caseValue_datum = value;
 	econtext->caseValue_isNull = *isnull;
+
+	/* busy further out, or left half-way by an error: a state for this time only */
+	once = entry->in_use;
+	state = once ? ExecInitExpr((Expr *) entry->cached->expr, NULL) : entry->state;
 	entry->in_use = true;
-	value = ExecEvalExpr(entry->state, econtext, isnull);
-	entry->in_use = false;
+	value = ExecEvalExpr(state, econtext, isnull);
+	entry->in_use = once;
 	MemoryContextSwitchTo(oldcontext);
 	return value;
 }

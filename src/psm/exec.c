@@ -275,10 +275,7 @@ exec_case(PsmExec *ex, PsmCase *stmt)
 {
 	ListCell   *lc;
 
-	/* a parameter alone takes the type that each WHEN needs, as anywhere else */
-	if (stmt->operand != NULL && stmt->operand->lone_host)
-		stmt->operand_var->host = stmt->operand->hosts;
-	else if (stmt->operand != NULL)
+	if (stmt->operand != NULL && stmt->operand_var->host == NULL)
 		set_case_operand(ex, stmt);
 	foreach(lc, stmt->branches)
 	{
@@ -907,6 +904,7 @@ static Jsonb *
 operations_json(PsmScript *script, const TwOperation *ops, int n)
 {
 	static bool registered = false;
+	uint64		generation;
 	Jsonb	   *json;
 
 	if (!registered)
@@ -920,6 +918,7 @@ operations_json(PsmScript *script, const TwOperation *ops, int n)
 		memcmp(script->last_ops, ops, n * sizeof(TwOperation)) == 0)
 		return script->last_json;
 
+	generation = names_generation;	/* looking names up may tell of changes */
 	json = tw_history_operations(ops, n);
 	if (script->last_json != NULL)
 		pfree(script->last_json);
@@ -929,7 +928,7 @@ operations_json(PsmScript *script, const TwOperation *ops, int n)
 											  Max(script->nstmts, 1) * sizeof(TwOperation));
 	memcpy(script->last_ops, ops, n * sizeof(TwOperation));
 	script->last_nops = n;
-	script->last_generation = names_generation;
+	script->last_generation = generation;
 	script->last_json = MemoryContextAlloc(script->mcxt, VARSIZE(json));
 	memcpy(script->last_json, json, VARSIZE(json));
 	return json;

@@ -195,6 +195,23 @@ params_for(PsmExec *ex, PsmExpr *expr)
 	return ex->params;
 }
 
+/*
+ * A piece of SQL has run, in a savepoint perhaps.  A volatile function may have
+ * done what a failing statement behind it must not undo, even without a
+ * transaction id: a lock, a setting, a notification, a cursor.
+ */
+static void
+note_effects(PsmExec *ex, PsmPlan *plan)
+{
+	if (!plan->volatility_known)
+	{
+		plan->is_volatile = contain_volatile_functions((Node *) plan->source->query_list);
+		plan->volatility_known = true;
+	}
+	if (plan->is_volatile)
+		ex->savepoint.used = true;
+}
+
 /* ---------- simple expressions ---------- */
 
 /* Makes sure that the plan behind a simple expression is valid and ours */
@@ -232,21 +249,36 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 	ParamListInfo params = ex->params;
 	void	   *save_arg = params->parserSetupArg;
 	int			save_num = params->numParams;
+	ExprState  *state = plan->state;
 	MemoryContext oldcontext;
 	bool		snapshot;
+	bool		once = plan->in_use && plan->state_lxid == TW_MY_LXID;
 
-	if (plan->in_use && plan->state_lxid == TW_MY_LXID)
-		return false;
-	if (!simple_plan_valid(ex, expr))
+	/*
+	 * The state is busy further out, or an error has left it half-way: one is
+	 * made for this time only.  The plan must stay, the other one needs it.
+	 */
+	if (unlikely(once))
+	{
+		if (!CachedPlanIsSimplyValid(plan->source, plan->cached, NULL))
+			return false;
+	}
+	else if (!simple_plan_valid(ex, expr))
 		return false;
 
 	params->parserSetupArg = expr;
 	params->numParams = plan->nslots;
 	econtext->ecxt_param_list_info = params;
-	if (unlikely(plan->state_lxid != TW_MY_LXID))
+	if (unlikely(once))
+	{
+		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		state = ExecInitExprWithParams(plan->simple, params);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	else if (unlikely(plan->state_lxid != TW_MY_LXID))
 	{
 		oldcontext = MemoryContextSwitchTo(psm_eval_estate()->es_query_cxt);
-		plan->state = ExecInitExprWithParams(plan->simple, params);
+		plan->state = state = ExecInitExprWithParams(plan->simple, params);
 		plan->in_use = false;
 		plan->state_lxid = TW_MY_LXID;
 		MemoryContextSwitchTo(oldcontext);
@@ -261,10 +293,12 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 		PushActiveSnapshot(GetTransactionSnapshot());
 	}
 	plan->in_use = true;
-	*value = ExecEvalExpr(plan->state, econtext, isnull);
-	plan->in_use = false;
+	*value = ExecEvalExpr(state, econtext, isnull);
+	plan->in_use = once;
 	if (snapshot)
 		PopActiveSnapshot();
+	if (plan->mutable && ex->savepoint.open)
+		note_effects(ex, plan);
 	MemoryContextSwitchTo(oldcontext);
 
 	econtext->ecxt_param_list_info = NULL;
@@ -446,6 +480,8 @@ execute(PsmExec *ex, PsmExpr *expr, SPIExecuteOptions *options)
 		parsing = psm_params_parsing(ex);
 		rc = SPI_execute_plan_extended(expr->plan->plan, options);
 		psm_params_parsing(parsing);
+		if (ex->savepoint.open)
+			note_effects(ex, expr->plan);
 	}
 	ex->expr = NULL;
 

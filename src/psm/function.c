@@ -68,9 +68,11 @@ struct PsmFunction
 /* One call of a function that is no trigger */
 typedef struct FunctionCall
 {
-	PsmFunction *function;
+	PsmFunction function;		/* as it was called: the entry may be compiled anew meanwhile, but what
+								 * this points to lives as long as the script that is running */
 	FunctionCallInfo fcinfo;
 	MemoryContext caller;		/* where the result goes */
+	ResourceOwner owner;		/* and whose its file is */
 	bool		returned;
 	Datum		value;
 	bool		isnull;
@@ -320,7 +322,9 @@ compile(PsmFunction *function, HeapTuple proc, FunctionCallInfo fcinfo, Relation
 		compile_arguments(function, &sig, args, in, out);
 	}
 	script = compile_body(function, proc, args, nargs);
-	if (!function->trigger)
+	if (function->trigger)
+		psm_trigger_mentions(script);
+	else
 		use_collation(script, function->key.collation);
 	function->in = copy_numbers(script, in, function->nin);
 	function->out = copy_numbers(script, out, function->nout);
@@ -517,7 +521,7 @@ return_row(PsmExec *ex, FunctionCall *call, Datum value, Oid type)
 static void
 return_scalar(PsmExec *ex, FunctionCall *call, Datum value, bool isnull, Oid type, int32 typmod)
 {
-	PsmFunction *function = call->function;
+	const PsmFunction *function = &call->function;
 
 	if (type != function->rettype)
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod, function->rettype, -1);
@@ -540,10 +544,9 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 {
 	FunctionCall *call = ex->return_arg;
 
-	call->returned = true;
 	if (stmt->query != NULL)
 		psm_return_table(ex, stmt->query, (ReturnSetInfo *) call->fcinfo->resultinfo,
-						 &call->tuples);
+						 call->owner, &call->tuples);
 	else if (stmt->value != NULL)
 	{
 		bool		isnull;
@@ -551,7 +554,7 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 		int32		typmod;
 		Datum		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
 
-		if (!call->function->rettuple)
+		if (!call->function.rettuple)
 			return_scalar(ex, call, value, isnull, type, typmod);
 		else if (!isnull)
 			return_row(ex, call, value, type);
@@ -559,13 +562,14 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 			call->isnull = true;
 	}
 	psm_eval_cleanup(ex);
+	call->returned = true;		/* not before: a handler may go on behind a RETURN that failed */
 }
 
 /* The output arguments are the result */
 static void
 return_outputs(PsmExec *ex, FunctionCall *call)
 {
-	PsmFunction *function = call->function;
+	const PsmFunction *function = &call->function;
 	PsmScript  *script = ex->script;
 	TupleDesc	tupdesc;
 	Datum	   *values;
@@ -617,7 +621,6 @@ bind_arguments(PsmExec *ex, PsmFunction *function, FunctionCallInfo fcinfo)
 	for (int i = 0; i < function->nin; i++)
 	{
 		PsmVar	   *var = ex->script->vars[function->in[i]];
-		PsmValue   *v = &ex->values[var->number];
 		NullableDatum *arg = &fcinfo->args[i];
 
 		if (var->kind == PSM_VAR_ROW)
@@ -628,12 +631,7 @@ bind_arguments(PsmExec *ex, PsmFunction *function, FunctionCallInfo fcinfo)
 			psm_eval_cleanup(ex);
 		}
 		else
-		{
-			/* not ours to free; it outlives the call */
-			v->isnull = arg->isnull;
-			v->value = arg->isnull ? (Datum) 0
-				: MakeExpandedObjectReadOnly(arg->value, false, var->typlen);
-		}
+			psm_argument_set(ex, var, arg->value, arg->isnull);
 	}
 }
 
@@ -656,7 +654,7 @@ check_set_context(FunctionCallInfo fcinfo)
 static Datum
 call_result(PsmExec *ex, FunctionCall *call)
 {
-	PsmFunction *function = call->function;
+	const PsmFunction *function = &call->function;
 	FunctionCallInfo fcinfo = call->fcinfo;
 
 	if (function->retset)
@@ -683,7 +681,7 @@ call_result(PsmExec *ex, FunctionCall *call)
 Datum
 psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function)
 {
-	FunctionCall call = {function, fcinfo, CurrentMemoryContext};
+	FunctionCall call = {*function, fcinfo, CurrentMemoryContext, CurrentResourceOwner};
 	PsmScript  *script = function->script;
 	PsmExec    *ex;
 	Datum		result;

@@ -6,7 +6,8 @@
  * statements of the block did stays.  So such statements run in a
  * subtransaction.  One is not begun for each: the open one is used on as long
  * as nothing in it has to be kept, which is known by its having no transaction
- * id, and is released and begun anew only after a statement that wrote.  Its
+ * id and having called no volatile function (that may have taken a lock, changed
+ * a setting or sent a notification), and is begun anew only behind another.  Its
  * nest level is the same for all statements of an execution's outermost
  * protected block, so that catching an error at any depth means: roll back
  * down to that level.
@@ -342,6 +343,7 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	line = psm_exec_pos(ex).line;	/* of the innermost statement that was running */
 	ex->declaring = NULL;
 	ex->expr = NULL;
+	ex->run_text = NULL;
 	ex->eval_tuples = NULL;		/* freed with the subtransaction */
 	ex->more_tuples = NIL;
 

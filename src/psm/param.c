@@ -22,6 +22,7 @@
 #include "executor/execExpr.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "parser/parse_func.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -363,6 +364,7 @@ psm_parser_setup(ParseState *pstate, void *arg)
 	pstate->p_coerce_param_hook = coerce_param;
 	pstate->p_ref_hook_state = expr;
 	expr->plan->nslots = 0;
+	expr->plan->volatility_known = false;
 }
 
 /* An execution is over: the parser hooks must not follow a pointer to it */
@@ -398,7 +400,7 @@ slot_value(PsmExec *ex, const PsmSlot *slot, Datum *value, bool *isnull)
 				*value = psm_row_datum(ex, slot->var, isnull);
 			else
 			{
-				*value = v->value;
+				*value = MakeExpandedObjectReadOnly(v->value, v->isnull, slot->var->typlen);
 				*isnull = v->isnull;
 			}
 			break;
@@ -457,6 +459,17 @@ eval_scalar(ExprState *state, ExprEvalStep *op, ExprContext *econtext)
 	*op->resnull = v->isnull;
 }
 
+/* An array, which nobody may change */
+static void
+eval_array(ExprState *state, ExprEvalStep *op, ExprContext *econtext)
+{
+	PsmExec    *ex = econtext->ecxt_param_list_info->paramFetchArg;
+	PsmValue   *v = &ex->values[op->d.cparam.paramid];
+
+	*op->resvalue = MakeExpandedObjectReadOnly(v->value, v->isnull, -1);
+	*op->resnull = v->isnull;
+}
+
 static void
 eval_slot(ExprState *state, ExprEvalStep *op, ExprContext *econtext)
 {
@@ -470,6 +483,64 @@ eval_slot(ExprState *state, ExprEvalStep *op, ExprContext *econtext)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("the statement was planned anew for other types while it was running")));
 	slot_value(ex, slot, op->resvalue, op->resnull);
+}
+
+typedef struct VariableUse
+{
+	const PsmPlan *plan;
+	const PsmVar *var;
+} VariableUse;
+
+static bool
+uses_variable(Node *node, void *arg)
+{
+	VariableUse *use = arg;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN)
+		return use->plan->slots[((Param *) node)->paramid - 1].var == use->var;
+	return expression_tree_walker(node, uses_variable, arg);
+}
+
+/*
+ * May an expression that computes the new value of an array change the old one
+ * in place, and is param where it takes the old one from?  As PL/pgSQL we trust
+ * PostgreSQL's own a[i] = x, array_append() and array_prepend(), since they fail
+ * before they change anything.
+ */
+static bool
+is_overwritten(const PsmExpr *expr, const Param *param, const PsmVar *var)
+{
+	Node	   *top = (Node *) expr->plan->simple;
+	VariableUse use = {expr->plan, var};
+	Oid			function = InvalidOid;
+	List	   *args = NIL;
+
+	if (expr->target != var || top == NULL)
+		return false;
+	if (IsA(top, SubscriptingRef))
+	{
+		SubscriptingRef *ref = (SubscriptingRef *) top;
+
+		return ref->refassgnexpr != NULL && (Node *) ref->refexpr == (Node *) param &&
+			get_typsubscript(ref->refcontainertype, NULL) == F_ARRAY_SUBSCRIPT_HANDLER;
+	}
+	if (IsA(top, FuncExpr))
+	{
+		function = ((FuncExpr *) top)->funcid;
+		args = ((FuncExpr *) top)->args;
+	}
+	else if (IsA(top, OpExpr))
+	{
+		function = ((OpExpr *) top)->opfuncid;
+		args = ((OpExpr *) top)->args;
+	}
+	if (function == F_ARRAY_APPEND)
+		return linitial(args) == (void *) param && !uses_variable(lsecond(args), &use);
+	if (function == F_ARRAY_PREPEND)
+		return lsecond(args) == (void *) param && !uses_variable(linitial(args), &use);
+	return false;
 }
 
 /* paramCompile: a scalar variable is one load */
@@ -488,7 +559,8 @@ param_compile(ParamListInfo params, Param *param, ExprState *state, Datum *resv,
 	if (slot->kind == PSM_SLOT_VAR && slot->var->kind == PSM_VAR_SCALAR &&
 		slot->type == param->paramtype)
 	{
-		scratch.d.cparam.paramfunc = eval_scalar;
+		scratch.d.cparam.paramfunc =
+			slot->var->expanded && !is_overwritten(expr, param, slot->var) ? eval_array : eval_scalar;
 		scratch.d.cparam.paramid = slot->var->number;
 	}
 	else
@@ -635,41 +707,6 @@ psm_json_text(JsonbValue *value)
 	}
 }
 
-/* Appends a JSON array in the text form of PostgreSQL's arrays */
-static void
-json_array_literal(StringInfo out, JsonbContainer *array)
-{
-	JsonbIterator *it = JsonbIteratorInit(array);
-	JsonbValue	v;
-	JsonbIteratorToken tok = JsonbIteratorNext(&it, &v, true);
-	bool		first = true;
-
-	check_stack_depth();
-	appendStringInfoChar(out, '{');
-	while ((tok = JsonbIteratorNext(&it, &v, true)) == WJB_ELEM)
-	{
-		if (!first)
-			appendStringInfoChar(out, ',');
-		first = false;
-		if (v.type == jbvNull)
-			appendStringInfoString(out, "NULL");
-		else if (v.type == jbvBinary && JsonContainerIsArray(v.val.binary.data))
-			json_array_literal(out, v.val.binary.data);
-		else
-		{
-			appendStringInfoChar(out, '"');
-			for (const char *s = psm_json_text(&v); *s; s++)
-			{
-				if (*s == '"' || *s == '\\')
-					appendStringInfoChar(out, '\\');
-				appendStringInfoChar(out, *s);
-			}
-			appendStringInfoChar(out, '"');
-		}
-	}
-	appendStringInfoChar(out, '}');
-}
-
 /* A JSON object as a composite type, by jsonb_populate_record(NULL::type, value) */
 static Datum
 json_object_to_row(JsonbValue *value, Oid type)
@@ -688,6 +725,54 @@ json_object_to_row(JsonbValue *value, Oid type)
 	fcinfo->args[1].value = JsonbPGetDatum(JsonbValueToJsonb(value));
 	fcinfo->args[1].isnull = false;
 	return FunctionCallInvoke(fcinfo);
+}
+
+/* An element of a JSON array as text; an object becomes a row where the array is of rows */
+static char *
+json_element_text(JsonbValue *value, Oid element)
+{
+	Oid			output;
+	bool		varlena;
+
+	if (value->type != jbvBinary || !type_is_rowtype(getBaseType(element)) || element == RECORDOID)
+		return psm_json_text(value);
+	getTypeOutputInfo(element, &output, &varlena);
+	return OidOutputFunctionCall(output, json_object_to_row(value, element));
+}
+
+/* Appends a JSON array in the text form of PostgreSQL's arrays of element */
+static void
+json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
+{
+	JsonbIterator *it = JsonbIteratorInit(array);
+	JsonbValue	v;
+	JsonbIteratorToken tok = JsonbIteratorNext(&it, &v, true);
+	bool		first = true;
+
+	check_stack_depth();
+	appendStringInfoChar(out, '{');
+	while ((tok = JsonbIteratorNext(&it, &v, true)) == WJB_ELEM)
+	{
+		if (!first)
+			appendStringInfoChar(out, ',');
+		first = false;
+		if (v.type == jbvNull)
+			appendStringInfoString(out, "NULL");
+		else if (v.type == jbvBinary && JsonContainerIsArray(v.val.binary.data))
+			json_array_literal(out, v.val.binary.data, element);
+		else
+		{
+			appendStringInfoChar(out, '"');
+			for (const char *s = json_element_text(&v, element); *s; s++)
+			{
+				if (*s == '"' || *s == '\\')
+					appendStringInfoChar(out, '\\');
+				appendStringInfoChar(out, *s);
+			}
+			appendStringInfoChar(out, '"');
+		}
+	}
+	appendStringInfoChar(out, '}');
 }
 
 /* The type of a parameter where none is asked for */
@@ -729,7 +814,7 @@ json_to_type(JsonbValue *value, Oid type, bool *isnull)
 		StringInfoData literal;
 
 		initStringInfo(&literal);
-		json_array_literal(&literal, value->val.binary.data);
+		json_array_literal(&literal, value->val.binary.data, get_element_type(base));
 		text = literal.data;
 	}
 	else

@@ -137,20 +137,6 @@ psm_parse_statements(PsmParser *p, List **list)
 }
 
 /*
- * Is this a = 1, a := 1, a.b = 1 or a[1] = 1 without SET?
- */
-static bool
-looks_like_assignment(const PsmParser *p, int n)
-{
-	while (NEXT(p, n)->type == PSM_TOK_IDENT && psm_is_char(NEXT(p, n + 1), '.'))
-		n += 2;
-	if (NEXT(p, n)->type != PSM_TOK_IDENT)
-		return false;
-	return NEXT(p, n + 1)->type == PSM_TOK_COLON_EQUALS ||
-		psm_is_char(NEXT(p, n + 1), '=') || psm_is_char(NEXT(p, n + 1), '[');
-}
-
-/*
  * Errors for what is no statement here and would only get a poor message from
  * PostgreSQL.
  */
@@ -161,7 +147,7 @@ refuse_foreign(PsmParser *p)
 
 	if (token->type == PSM_TOK_OP && strcmp(token->text, "<<") == 0)
 		psm_syntax_error(p, token, NULL, "A label is written with a colon: \"name: LOOP\".");
-	if (looks_like_assignment(p, 0))
+	if (psm_looks_like_assignment(p, 0))
 		psm_syntax_error(p, NEXT(p, 1), NULL, psprintf("An assignment begins with SET: \"SET %s = "
 													   "...\".", psm_token_text(p, token)));
 	if (token->type == ';')
@@ -181,8 +167,6 @@ refuse_foreign(PsmParser *p)
 		if (psm_is_word(token, foreign_words[i].word))
 			psm_syntax_error(p, token, NULL, foreign_words[i].hint);
 }
-
-static void parse_set(PsmParser *p, List **list);
 
 /*
  * Index in statements of the statement a token begins, or -1
@@ -242,7 +226,7 @@ psm_parse_statement(PsmParser *p, List **list)
 	if (statement >= 0 && NEXT(p, 1)->type != PSM_TOK_COLON_EQUALS)
 		*list = lappend(*list, statements[statement].parse(p, label));
 	else if (psm_is_word(CURRENT(p), "set") && NEXT(p, 1)->type != PSM_TOK_COLON_EQUALS)
-		parse_set(p, list);
+		psm_parse_set(p, list);
 	else
 	{
 		refuse_foreign(p);
@@ -291,158 +275,6 @@ parse_end(PsmParser *p, const char *word, const PsmToken *first)
 	p->at += 2;
 	pfree(upper);
 	pfree(detail);
-}
-
-/* ---------- SET ---------- */
-
-/*
- * The "=" of SET
- */
-static void
-expect_equals(PsmParser *p)
-{
-	if (CURRENT(p)->type == PSM_TOK_COLON_EQUALS)
-		psm_syntax_error(p, CURRENT(p), NULL, "Write \"=\" instead of \":=\".");
-	psm_expect_char(p, '=', "\"=\" was expected here.");
-}
-
-/*
- * a[i] = e, r.f.g = e: the whole is a piece, which PostgreSQL makes an expression
- * for the new value of the variable from
- */
-static PsmExpr *
-parse_part(PsmParser *p, int names)
-{
-	static const RawParseMode modes[] = {
-		RAW_PARSE_PLPGSQL_ASSIGN1, RAW_PARSE_PLPGSQL_ASSIGN2, RAW_PARSE_PLPGSQL_ASSIGN3
-	};
-	int			start = p->at;
-	int			end = psm_find_end(p, STOP_COMMA);
-	int			depth = 0;
-
-	for (; p->at < end; p->at++)
-	{
-		const PsmToken *token = CURRENT(p);
-
-		if (psm_is_char(token, '[') || psm_is_char(token, '('))
-			depth++;
-		else if (psm_is_char(token, ']') || psm_is_char(token, ')'))
-			depth--;
-		else if (depth == 0 && token->type != PSM_TOK_IDENT && !psm_is_char(token, '.'))
-			break;
-	}
-	expect_equals(p);
-	if (p->at == end)
-		psm_syntax_error(p, CURRENT(p), "An expression was expected here.", NULL);
-	p->at = end;
-	return psm_make_piece(p, start, end, modes[names - 1], "", "");
-}
-
-static PsmStmt *
-parse_set_one(PsmParser *p, const PsmToken *first)
-{
-	const PsmToken *name = CURRENT(p);
-	PsmSet	   *stmt = psm_new_stmt(p, sizeof(PsmSet), PSM_SET, first);
-	int			names;
-
-	if (!psm_parse_set_target(p, &stmt->target, &names))
-		psm_undeclared(p, name, "To set a configuration parameter, use SET LOCAL ... TO.");
-	if (names > 0)
-		stmt->value = parse_part(p, names);
-	else
-	{
-		expect_equals(p);
-		stmt->value = psm_parse_expr(p, STOP_COMMA, "An expression");
-	}
-	return &stmt->stmt;
-}
-
-/*
- * Do the values of SET (a, b) = ( begin with a query?  It may have parentheses
- * of its own, as ((SELECT ...)); ((SELECT ...), x) are two values.
- */
-static bool
-is_row_query(PsmParser *p, int ntargets)
-{
-	const PsmToken *token = CURRENT(p);
-
-	if (!psm_is_char(token, '('))
-		return psm_is_plannable(token);
-	while (psm_is_char(token, '('))
-		token++;
-	return ntargets > 1 && psm_is_plannable(token) &&
-		psm_is_char(&p->tokens[psm_find_end(p, STOP_COMMA | STOP_PAREN)], ')');
-}
-
-static PsmStmt *
-parse_set_row(PsmParser *p, const PsmToken *first)
-{
-	PsmSetRow  *stmt = psm_new_stmt(p, sizeof(PsmSetRow), PSM_SET_ROW, first);
-	const PsmToken *paren;
-
-	p->at++;					/* ( */
-	stmt->targets = psm_parse_targets(p);
-	psm_expect_char(p, ')', "\",\" or \")\" was expected here.");
-	expect_equals(p);
-
-	paren = CURRENT(p);
-	psm_expect_char(p, '(', "The values, in parentheses, were expected here.");
-	if (is_row_query(p, list_length(stmt->targets)))
-		stmt->query = psm_parse_query(p, STOP_PAREN, "A query");
-	else
-	{
-		do
-			stmt->values = lappend(stmt->values,
-								   psm_parse_expr(p, STOP_COMMA | STOP_PAREN, "An expression"));
-		while (psm_accept_char(p, ','));
-		if (list_length(stmt->values) != list_length(stmt->targets))
-			ereport(ERROR,
-					(errcode(ERRCODE_SYNTAX_ERROR),
-					 errmsg("SET assigns to %d variables, but the number of values is %d",
-							list_length(stmt->targets), list_length(stmt->values)),
-					 token_errposition(p, paren)));
-	}
-	if (!psm_is_char(CURRENT(p), ')'))
-		psm_syntax_error(p, CURRENT(p), psprintf("The \"(\" on line %d, column %d is not closed.",
-												 paren->line, paren->column), NULL);
-	p->at++;
-	return &stmt->stmt;
-}
-
-/*
- * SET of variables; SET of anything else is PostgreSQL's own.
- */
-static void
-parse_set(PsmParser *p, List **list)
-{
-	const PsmToken *first = CURRENT(p);
-	const PsmToken *target = NEXT(p, 1);
-
-	if (target->type == PSM_TOK_OP && target->text[0] == '@')
-		psm_syntax_error(p, target, "A variable to assign to was expected here.",
-						 "Declare the variable with DECLARE and write its name without @.");
-	if (psm_is_char(target, ':'))
-		psm_syntax_error(p, target, "A variable to assign to was expected here.",
-						 "A variable's name has no colon; a parameter cannot be assigned to.");
-	if ((psm_is_word(target, "var") || psm_is_word(target, "variable")) &&
-		looks_like_assignment(p, 2))
-		psm_syntax_error(p, target, NULL, "Variables of a block are set without this word: "
-						 "\"SET name = ...\".");
-	if (!psm_is_char(target, '(') && !looks_like_assignment(p, 1))
-	{
-		*list = lappend(*list, psm_parse_sql(p));
-		return;
-	}
-
-	p->at++;
-	for (;;)
-	{
-		*list = lappend(*list, psm_is_char(CURRENT(p), '(') ?
-						parse_set_row(p, first) : parse_set_one(p, first));
-		if (!psm_accept_char(p, ','))
-			break;
-		first = CURRENT(p);
-	}
 }
 
 /* ---------- IF and CASE ---------- */
@@ -518,6 +350,10 @@ parse_case(PsmParser *p, const PsmToken *label)
 		psm_pop_scope(p);
 		stmt->operand_var = psm_add_var(p, scope, "case operand", pos);
 		stmt->operand_var->constant = true;
+
+		/* a parameter alone takes the type that each WHEN needs, as anywhere else */
+		if (stmt->operand->lone_host)
+			stmt->operand_var->host = stmt->operand->hosts;
 	}
 	if (!psm_is_word(CURRENT(p), "when"))
 		psm_syntax_error(p, CURRENT(p), psprintf("WHEN was expected after the CASE on line %d, "

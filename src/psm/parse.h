@@ -2,7 +2,7 @@
  * parse.h
  *		What the files of the parser share; nobody else includes it.
  *
- * parse.c has the statements, parse_decl.c blocks and declarations,
+ * parse.c has the statements, parse_set.c SET, parse_decl.c blocks and declarations,
  * parse_name.c names and where they are looked up, parse_sql.c the pieces of
  * SQL, parse_signal.c conditions, SIGNAL and diagnostics.
  *
@@ -71,6 +71,11 @@ typedef struct PsmParser
 extern void psm_parse_statements(PsmParser *p, List **list);
 extern void psm_parse_statement(PsmParser *p, List **list);
 extern void *psm_new_stmt(PsmParser *p, Size size, PsmStmtKind kind, const PsmToken *first);
+
+/* ---------- parse_set.c ---------- */
+
+extern bool psm_looks_like_assignment(const PsmParser *p, int n);
+extern void psm_parse_set(PsmParser *p, List **list);
 
 /* ---------- parse_decl.c ---------- */
 

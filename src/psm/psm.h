@@ -76,6 +76,7 @@ typedef struct PsmVar
 	Oid			collation;
 	int16		typlen;
 	bool		typbyval;
+	bool		expanded;		/* an array whose elements are used: kept as an expanded object */
 	PsmExpr    *init;			/* DEFAULT, or NULL */
 
 	/* PSM_VAR_ROW only: the columns.  FOR rows: set whenever the query is opened. */
@@ -155,6 +156,7 @@ struct PsmExpr
 	PsmHostRef *hosts;			/* by offset */
 	int			nhosts;
 	bool		lone_host;		/* the whole text is one :name: see psm_eval_for() */
+	PsmVar	   *target;			/* SET gives its value, which it may change in place, to this; or NULL */
 	bool		spliced;		/* a utility statement with :name: run from text made anew each time, a
 								 * quoted literal for each */
 
@@ -411,6 +413,7 @@ struct PsmScript
 	PsmVar	  **vars;			/* all variables, by number */
 	int			nvars;
 	int			nargs;			/* functions: the first variables are the arguments */
+	uint32		mentioned;		/* triggers: the arguments that the body mentions, a bit each */
 	int			ncursors;
 	PsmHost    *hosts;
 	int			nhosts;
@@ -668,6 +671,9 @@ typedef struct PsmPlan
 	CachedPlanSource *source;	/* of plan */
 	uint64		shape;			/* PsmScript.shape when it was made */
 
+	bool		volatility_known;	/* since the last analysis */
+	bool		is_volatile;	/* calls a volatile function */
+
 	/* filled by the parser hooks, anew at each analysis */
 	PsmSlot    *slots;
 	int			nslots;
@@ -727,6 +733,7 @@ extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
+extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull);
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
@@ -856,8 +863,10 @@ extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
 
 /* In timeout.c */
 extern volatile sig_atomic_t psm_timed_out;
-extern void psm_timeout_begin(MemoryContext mcxt);
+extern bool psm_timeout_begin(MemoryContext mcxt);
+extern void psm_timeout_end(void);
 extern void psm_timeout_check(void);
+extern void psm_timeout_error_callback(void *arg);
 extern void psm_timeout_error(void);
 
 /* In cache.c */
@@ -873,11 +882,12 @@ extern void psm_function_validate(Oid funcid);
 extern Datum psm_function_call(FunctionCallInfo fcinfo, PsmFunction *function);
 
 /* In returntable.c */
-extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi,
+extern void psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, ResourceOwner owner,
 							 Tuplestorestate **tuples);
 
 /* In trigger.c */
 extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
+extern void psm_trigger_mentions(PsmScript *script);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
 /* In run.c */

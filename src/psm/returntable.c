@@ -2,7 +2,7 @@
  * returntable.c
  *		RETURN TABLE in a function: the rows of a query as the function's result.
  *
- * Rows go to a tuplestore in the caller's memory.  Each column is cast to the
+ * Rows go to a tuplestore of the caller's, memory and file.  Each column is cast to the
  * one that the function declares, as in an assignment; when all types are the
  * same already, PostgreSQL's own receiver takes the rows as they come.
  */
@@ -75,30 +75,21 @@ cast_receiver(Tuplestorestate *tuples, TupleDesc to)
 	return &receiver->pub;
 }
 
-/*
- * Makes the rows of a query the result of a function, in the memory that rsi
- * names.  Errors: those of the query and of the casts.
- */
-void
-psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestate **tuples)
+/* Runs the query, its rows going to store, which holds rows of rsi->setDesc */
+static void
+fill_store(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestate *store,
+		   MemoryContext mcxt)
 {
-	MemoryContext mcxt = rsi->econtext->ecxt_per_query_memory;
-	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
-	Tuplestorestate *store;
 	PsmExec    *parsing;
 	DestReceiver *dest;
-
-	store = tuplestore_begin_heap((rsi->allowedModes & SFRM_Materialize_Random) != 0, false,
-									work_mem);
-	rsi->setDesc = rsi->expectedDesc ? CreateTupleDescCopy(rsi->expectedDesc) : NULL;
-	MemoryContextSwitchTo(oldcontext);
 
 	/* DDL may have changed the query's columns since it was analysed */
 	psm_prepare(ex, query, CURSOR_OPT_PARALLEL_OK);
 	parsing = psm_params_parsing(ex);
 	(void) CachedPlanGetTargetList(query->plan->source, NULL);
 	psm_params_parsing(parsing);
-	if (rsi->setDesc != NULL && psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
+	if (rsi->setDesc != NULL &&
+		psm_rows_differ(query->plan->source->resultDesc, rsi->setDesc, MISMATCH))
 		dest = cast_receiver(store, rsi->setDesc);
 	else
 	{
@@ -108,5 +99,40 @@ psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, Tuplestorestat
 	}
 	psm_execute_into(ex, query, dest);
 	dest->rDestroy(dest);
-	*tuples = store;			/* what a query gave that failed half-way is no result */
+}
+
+/*
+ * Makes the rows of a query the result of a function, in the memory that rsi
+ * names.  A store that has outgrown its memory has a file, which belongs to
+ * owner: the statement may run in a savepoint, and the rows have to outlive it.
+ * Errors: those of the query and of the casts.
+ */
+void
+psm_return_table(PsmExec *ex, PsmExpr *query, ReturnSetInfo *rsi, ResourceOwner owner,
+				 Tuplestorestate **tuples)
+{
+	MemoryContext mcxt = rsi->econtext->ecxt_per_query_memory;
+	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
+	ResourceOwner oldowner = CurrentResourceOwner;
+	Tuplestorestate *store;
+
+	CurrentResourceOwner = owner;
+	store = tuplestore_begin_heap((rsi->allowedModes & SFRM_Materialize_Random) != 0, false,
+								  work_mem);
+	CurrentResourceOwner = oldowner;
+	rsi->setDesc = rsi->expectedDesc ? CreateTupleDescCopy(rsi->expectedDesc) : NULL;
+	MemoryContextSwitchTo(oldcontext);
+
+	PG_TRY();
+	{
+		fill_store(ex, query, rsi, store, mcxt);
+	}
+	PG_CATCH();
+	{
+		/* what a query gave that failed half-way is no result */
+		tuplestore_end(store);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	*tuples = store;
 }

@@ -17,6 +17,7 @@
 volatile sig_atomic_t psm_timed_out = false;
 
 static bool armed = false;
+static int	limit;				/* in ms, while armed */
 static MemoryContextCallback disarm_callback;
 
 /* Signal handler */
@@ -53,18 +54,28 @@ disarm(void *arg)
 	psm_timed_out = false;
 }
 
-/* Begins a block; mcxt goes when the block ends, whichever way */
-void
+/* Begins a block; mcxt goes when the block ends, whichever way.  False: no timer for this one. */
+bool
 psm_timeout_begin(MemoryContext mcxt)
 {
 	if (tw_block_timeout <= 0 || armed)
-		return;
+		return false;
 	armed = true;
+	limit = tw_block_timeout;
 	psm_timed_out = false;
 	disarm_callback.func = disarm;
 	disarm_callback.arg = NULL;
 	MemoryContextRegisterResetCallback(mcxt, &disarm_callback);
-	enable_timeout_after(timeout_id(), tw_block_timeout);
+	enable_timeout_after(timeout_id(), limit);
+	return true;
+}
+
+/* Ends a block that went well so far: a cancel of ours must not hit what comes behind it */
+void
+psm_timeout_end(void)
+{
+	disable_timeout(timeout_id(), false);
+	psm_timeout_check();
 }
 
 /* Raises TW004 when the time is up; errors of a cancel become it in psm_timeout_error() */
@@ -76,8 +87,15 @@ psm_timeout_check(void)
 	CHECK_FOR_INTERRUPTS();		/* the cancel that belongs to it must not come later */
 	ereport(ERROR,
 			(errcode(ERRCODE_TW_TRANSACTION_TIMED_OUT),
-			 errmsg("the block did not end within %d ms", tw_block_timeout),
+			 errmsg("the block did not end within %d ms", limit),
 			 errhint("Run it again, or raise transactional_writer.block_timeout.")));
+}
+
+/* Error context of what belongs to a block and is none of its statements */
+void
+psm_timeout_error_callback(void *arg)
+{
+	psm_timeout_error();
 }
 
 /* For the error context of a block: tells our own cancel from one from outside */
@@ -87,6 +105,6 @@ psm_timeout_error(void)
 	if (!psm_timed_out || geterrcode() != ERRCODE_QUERY_CANCELED)
 		return;
 	errcode(ERRCODE_TW_TRANSACTION_TIMED_OUT);
-	errmsg("the block did not end within %d ms", tw_block_timeout);
+	errmsg("the block did not end within %d ms", limit);
 	errhint("Run it again, or raise transactional_writer.block_timeout.");
 }

@@ -186,12 +186,24 @@ bind_rows(PsmExec *ex, const TriggerData *data)
 	psm_row_set(ex, ex->script->vars[VAR_OLD], old, tupdesc);
 }
 
+/* Notes which of the values a new script mentions: the others need not be made */
+void
+psm_trigger_mentions(PsmScript *script)
+{
+	script->mentioned = 0;
+	for (int i = 0; i < NUM_TRIGGER_VARS; i++)
+	{
+		if (mentions(script->source, trigger_vars[i].name))
+			script->mentioned |= 1 << i;
+	}
+}
+
 static void
 bind_values(PsmExec *ex, const TriggerData *data)
 {
 	for (int i = VAR_NAME; i < NUM_TRIGGER_VARS; i++)
 	{
-		if (!mentions(ex->script->source, trigger_vars[i].name))
+		if (!(ex->script->mentioned & (1 << i)))
 			continue;
 		ex->values[i].value = trigger_value(data, i);
 		ex->values[i].isnull = false;
@@ -260,7 +272,6 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 
 	if (stmt->value == NULL)
 		return;					/* as if the body had ended */
-	call->returned = true;
 	if (pg_strcasecmp(stmt->value->text, "new") == 0)
 		call->tuple = row_tuple(ex, call, VAR_NEW);
 	else if (pg_strcasecmp(stmt->value->text, "old") == 0)
@@ -272,6 +283,7 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 			: datum_tuple(ex, call, value, type);
 		psm_eval_cleanup(ex);
 	}
+	call->returned = true;		/* not before: a handler may go on behind a RETURN that failed */
 }
 
 /* Calls a trigger function; SPI is not connected yet */

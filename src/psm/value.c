@@ -16,6 +16,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "parser/parse_type.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -25,9 +26,12 @@
 
 /* ---------- types ---------- */
 
-/* Does a script seem to use columns of the row name?  Otherwise it is one value, of whatever columns. */
+/*
+ * Does a script seem to use parts of a variable: columns of a row, behind a dot,
+ * or elements of an array, behind a bracket?
+ */
 static bool
-takes_apart(const char *source, const char *name)
+takes_apart(const char *source, const char *name, char mark)
 {
 	int			length = name ? strlen(name) : 0;
 
@@ -38,7 +42,7 @@ takes_apart(const char *source, const char *name)
 		if (pg_strncasecmp(source, name, length) != 0)
 			continue;
 		behind += strspn(behind, "\" \t\r\n");
-		if (*behind == '.')
+		if (*behind == mark)
 			return true;
 	}
 	return false;
@@ -62,8 +66,14 @@ var_set_type(PsmScript *script, PsmVar *var)
 		ReleaseTupleDesc(tupdesc);
 		var->tupdesc_id = assign_record_type_identifier(getBaseType(var->type), -1);
 	}
-	else if (var->type == RECORDOID && takes_apart(script->source, var->name))
+	else if (var->type == RECORDOID && takes_apart(script->source, var->name, '.'))
 		var->kind = PSM_VAR_ROW;	/* an argument, whose columns each call brings */
+
+	/* reading or setting an element of a flat array costs as much as the array is long */
+	var->expanded = var->kind == PSM_VAR_SCALAR && var->typlen == -1 &&
+		OidIsValid(get_element_type(var->type)) &&
+		(takes_apart(script->source, var->name, '[') || strstr(script->source, "||") ||
+		 strstr(script->source, "array_append"));
 }
 
 /* A declared type that is being looked up */
@@ -280,23 +290,16 @@ psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 		memset(v->nulls, true, v->nfields * sizeof(bool));
 }
 
-/* A row as one Datum, made in the evaluation's memory */
+/* A row as one Datum, in the current memory context: a query may ask for it once a row */
 Datum
 psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull)
 {
 	PsmValue   *v = &ex->values[var->number];
-	HeapTuple	tuple;
-	Datum		result;
-	MemoryContext oldcontext;
 
 	*isnull = v->isnull || var->tupdesc == NULL || v->nfields != var->tupdesc->natts;
 	if (*isnull)
 		return (Datum) 0;
-	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-	tuple = heap_form_tuple(var->tupdesc, v->fields, v->nulls);
-	result = HeapTupleGetDatum(tuple);
-	MemoryContextSwitchTo(oldcontext);
-	return result;
+	return HeapTupleGetDatum(heap_form_tuple(var->tupdesc, v->fields, v->nulls));
 }
 
 /* ---------- assignment ---------- */
@@ -314,7 +317,7 @@ psm_values_init(PsmExec *ex)
 	}
 }
 
-/* A copy by reference in the current context; out-of-line values are fetched, expanded ones flattened */
+/* A copy in the current context; out-of-line values are fetched, expanded ones flattened */
 static Datum
 copy_value(Datum value, int16 typlen)
 {
@@ -324,13 +327,30 @@ copy_value(Datum value, int16 typlen)
 }
 
 static void
+value_free(PsmVar *var, Datum value)
+{
+	if (var->expanded && VARATT_IS_EXTERNAL_EXPANDED_RW(DatumGetPointer(value)))
+		DeleteExpandedObject(value);
+	else
+		pfree(DatumGetPointer(value));
+}
+
+static void
 scalar_store(PsmExec *ex, PsmVar *var, Datum value, bool isnull)
 {
 	PsmValue   *v = &ex->values[var->number];
 	Datum		old = v->value;
 	bool		owned = v->owned;
 
-	if (var->typbyval || isnull)
+	if (var->expanded && !isnull)
+	{
+		if (owned && value == old)
+			return;				/* it was changed in place */
+		v->value = VARATT_IS_EXTERNAL_EXPANDED_RW(DatumGetPointer(value)) ?
+			TransferExpandedObject(value, ex->mcxt) : expand_array(value, ex->mcxt, NULL);
+		v->owned = true;
+	}
+	else if (var->typbyval || isnull)
 	{
 		v->value = isnull ? (Datum) 0 : value;
 		v->owned = false;
@@ -346,7 +366,25 @@ scalar_store(PsmExec *ex, PsmVar *var, Datum value, bool isnull)
 	}
 	v->isnull = isnull;
 	if (owned)
-		pfree(DatumGetPointer(old));
+		value_free(var, old);
+}
+
+/* Gives an argument its value, which is not ours to free and outlives the call */
+void
+psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull)
+{
+	PsmValue   *v = &ex->values[var->number];
+
+	v->isnull = isnull;
+	if (isnull)
+		v->value = (Datum) 0;
+	else if (var->expanded && !VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
+	{
+		v->value = expand_array(value, ex->mcxt, NULL);
+		v->owned = true;
+	}
+	else
+		v->value = MakeExpandedObjectReadOnly(value, false, var->typlen);
 }
 
 static void

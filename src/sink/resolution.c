@@ -214,11 +214,11 @@ guarded_finish(const TwDoubt *doubt, bool commit, const char *job, int64 epoch)
 
 	if (job == NULL)
 		return finish(doubt->gid, commit);
-	tw_job_lock_epoch(job, ShareLock);
+	tw_job_lock(job, TW_LOCK_EPOCH, ShareLock);
 	tw_job_require(job, &row);
 	tw_job_check_epoch(job, &row, epoch);
 	done = finish(doubt->gid, commit);
-	tw_job_unlock_epoch(job, ShareLock);
+	tw_job_unlock(job, TW_LOCK_EPOCH, ShareLock);
 	return done;
 }
 

@@ -231,10 +231,20 @@ static void
 create(const Request *request, Oid owner, StageBatch *batch)
 {
 	List	   *targets = parse_targets(request);
+	List	   *leaves = NIL;	/* a list for each target */
+	bool		logged = request->logged;
 	ListCell   *lc;
+	ListCell   *lc2;
 
 	foreach(lc, targets)
-		stage_target_load((StageTarget *) lfirst(lc), AccessShareLock);
+	{
+		StageTarget *target = (StageTarget *) lfirst(lc);
+
+		stage_target_load(target, AccessShareLock);
+		leaves = lappend(leaves, stage_swap_leaves(target));
+		/* what becomes a part of a logged table must be logged, and a task is lost as a whole */
+		logged |= llast(leaves) != NIL;
+	}
 
 	memset(batch, 0, sizeof(*batch));
 	batch->number = stage_schema_create(owner);
@@ -243,18 +253,18 @@ create(const Request *request, Oid owner, StageBatch *batch)
 	batch->has_epoch = request->has_epoch;
 	batch->epoch = request->epoch;
 	batch->expected_tasks = request->expected_tasks;
-	batch->logged = request->logged;
+	batch->logged = logged;
 	batch->fingerprint = request->fingerprint;
 	batch->opened_at = GetCurrentTimestamp();
 	batch->expires_at = request->expires_at;
 	batch->guards = request->guards;
 
-	foreach(lc, targets)
+	forboth(lc, targets, lc2, leaves)
 	{
 		StageTarget *target = (StageTarget *) lfirst(lc);
 		StageSql	sql;
 
-		stage_table_create(batch->number, owner, target, request->logged);
+		stage_table_create(batch->number, owner, target, (List *) lfirst(lc2), logged);
 		stage_sql_build(target, &sql);
 		stage_sql_try(target, &sql);
 		stage_target_insert(batch->number, target);

@@ -18,6 +18,7 @@
 
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -34,6 +35,16 @@ PG_FUNCTION_INFO_V1(tw_publish);
 TwBlockRunner tw_block_runner = NULL;
 
 #define MAX_NAMED_TASKS 20
+
+/* A publish that is under way */
+typedef struct Publish
+{
+	List	   *targets;		/* StageTarget */
+	StageSql   *sqls;			/* one each; of those that were not swapped */
+	TransactionId newest_task;
+	int64		rows;
+	StringInfoData operations;	/* JSON array, without its end */
+} Publish;
 
 static Jsonb *
 json_of(const char *text)
@@ -176,10 +187,11 @@ check_tasks(const StageBatch *batch, const List *tasks)
 	}
 }
 
-/* Adds up the manifest; a task that our snapshot does not show cannot be published with it */
-static void
-sum_rows(const StageBatch *batch, const List *tasks, const List *targets)
+/* Adds up the manifest, and returns the latest transaction of a task; a task that our snapshot does not show cannot be published with it */
+static TransactionId
+sum_rows(const List *tasks, const List *targets)
 {
+	FullTransactionId newest = InvalidFullTransactionId;
 	ListCell   *lc;
 	ListCell   *lc2;
 
@@ -200,7 +212,10 @@ sum_rows(const StageBatch *batch, const List *tasks, const List *targets)
 			if (foreach_current_index(lc2) < task->nrows)
 				((StageTarget *) lfirst(lc2))->staged += task->rows[foreach_current_index(lc2)];
 		}
+		if (FullTransactionIdPrecedes(newest, task->xid))
+			newest = task->xid;
 	}
+	return XidFromFullTransactionId(newest);
 }
 
 /* ---------- running statements ---------- */
@@ -242,13 +257,10 @@ row_as_text(SPITupleTable *row, int n)
 
 /* ---------- what is staged ---------- */
 
+/* TW009 unless there are as many rows as the tasks say */
 static void
-count_staged(const StageTarget *target)
+compare_count(const StageTarget *target, int64 count)
 {
-	SPITupleTable *row = look(psprintf("SELECT pg_catalog.count(*) FROM %s", target->staging_quoted));
-	bool		isnull;
-	int64		count = DatumGetInt64(SPI_getbinval(row->vals[0], row->tupdesc, 1, &isnull));
-
 	if (count != target->staged)
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_STAGING_LOST),
@@ -258,6 +270,15 @@ count_staged(const StageTarget *target)
 						   (long long) target->staged, (long long) count),
 				 errhint("Somebody has changed %s. Abort the batch with tw.abort_batch, and run it again.",
 						 target->staging_quoted)));
+}
+
+static void
+count_staged(const StageTarget *target)
+{
+	SPITupleTable *row = look(psprintf("SELECT pg_catalog.count(*) FROM %s", target->staging_quoted));
+	bool		isnull;
+
+	compare_count(target, DatumGetInt64(SPI_getbinval(row->vals[0], row->tupdesc, 1, &isnull)));
 }
 
 static char *
@@ -386,92 +407,178 @@ lock_targets(const List *targets)
 
 /* What one target's publish did, for the outcome's operations */
 static void
-append_operation(StringInfo buf, const StageTarget *target, const char *command, uint64 rows)
+append_operation(Publish *publish, const StageTarget *target, const char *command, int64 rows)
 {
+	StringInfo	buf = &publish->operations;
+
 	appendStringInfo(buf, "%s{\"command\": ", buf->len > 1 ? ", " : "");
 	escape_json(buf, command);
 	appendStringInfoString(buf, ", \"table\": ");
 	escape_json(buf, target->quoted);
-	appendStringInfo(buf, ", \"rows\": %llu, \"staged\": %lld, \"executions\": 1}",
-					 (unsigned long long) rows, (long long) target->staged);
+	appendStringInfo(buf, ", \"rows\": %lld, \"staged\": %lld, \"executions\": 1}",
+					 (long long) rows, (long long) target->staged);
+	publish->rows += rows;
 }
 
 /* Rows of a table may refer to rows of one before it: those go last */
 static void
-delete_rows(const List *targets, const StageSql *sqls, bool last, TwOutcome *outcome,
-			StringInfo operations)
+delete_rows(Publish *publish, bool last)
 {
-	for (int i = list_length(targets) - 1; i >= 0; i--)
+	for (int i = list_length(publish->targets) - 1; i >= 0; i--)
 	{
-		uint64		rows;
+		StageTarget *target = (StageTarget *) list_nth(publish->targets, i);
 
-		if (sqls[i].delete == NULL || sqls[i].delete_last != last)
-			continue;
-		rows = run_sql(sqls[i].delete);
-		outcome->rows += rows;
-		append_operation(operations, (StageTarget *) list_nth(targets, i), "DELETE", rows);
+		if (target->moves && publish->sqls[i].delete != NULL &&
+			publish->sqls[i].delete_last == last)
+		{
+			int64		rows;
+
+			stage_progress_phase("DELETE", target->quoted, -1);
+			rows = run_sql(publish->sqls[i].delete);
+			stage_progress_done(rows);
+			append_operation(publish, target, "DELETE", rows);
+		}
 	}
 }
 
+/* Many rows at a time where that is possible */
+static int64
+append_rows(const StageTarget *target, const StageSql *sql)
+{
+	int64		rows = stage_copy(target);
+
+	if (rows >= 0)
+	{
+		compare_count(target, rows);
+		return rows;
+	}
+	count_staged(target);
+	return run_sql(sql->write);
+}
+
+static bool
+is_partitioned(const StageTarget *target)
+{
+	return get_rel_relkind(target->staging) == RELKIND_PARTITIONED_TABLE;
+}
+
+/* Moves what is staged for targets that say so: the checks first, so that an error names the row */
 static void
-write_targets(const List *targets, const StageSql *sqls, TwOutcome *outcome, StringInfo operations)
+move_rows(Publish *publish)
 {
 	ListCell   *lc;
 
-	outcome->has_rows = true;
-	appendStringInfoChar(operations, '[');
-	delete_rows(targets, sqls, false, outcome, operations);
-	foreach(lc, targets)
+	foreach(lc, publish->targets)
 	{
-		const StageSql *sql = &sqls[foreach_current_index(lc)];
-		uint64		rows = run_sql(sql->write);
+		StageTarget *target = (StageTarget *) lfirst(lc);
+		StageSql   *sql = &publish->sqls[foreach_current_index(lc)];
 
+		if (!target->moves)
+			continue;
+		stage_progress_phase("check", target->quoted, target->staged);
+		leave_out_numbered(target);
+		stage_sql_build(target, sql);
+		/* an append counts what it reads */
+		if (target->mode != STAGE_APPEND)
+			count_staged(target);
+		check_staged(target, sql);
+		stage_progress_done(target->staged);
+	}
+	delete_rows(publish, false);
+	foreach(lc, publish->targets)
+	{
+		StageTarget *target = (StageTarget *) lfirst(lc);
+		StageSql   *sql = &publish->sqls[foreach_current_index(lc)];
+		int64		rows;
+
+		if (!target->moves)
+			continue;
+		stage_progress_phase(sql->command, target->quoted, target->staged);
+		if (target->mode == STAGE_APPEND)
+			rows = append_rows(target, sql);
+		else
+			rows = run_sql(sql->write);
 		if (sql->write_rest != NULL)
 			rows += run_sql(sql->write_rest);
-		outcome->rows += rows;
-		append_operation(operations, (StageTarget *) lfirst(lc), sql->command, rows);
+		stage_progress_done(rows);
+		append_operation(publish, target, sql->command, rows);
 	}
-	delete_rows(targets, sqls, true, outcome, operations);
-	appendStringInfoChar(operations, ']');
+	delete_rows(publish, true);
+	foreach(lc, publish->targets)
+		((StageTarget *) lfirst(lc))->moves = false;
+}
+
+/*
+ * Partitions that can be replaced as a whole, and the rows of those parts that
+ * cannot.  A target that cannot be swapped now is left to move.
+ */
+static void
+swap_partitions(Publish *publish)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	foreach(lc, publish->targets)
+	{
+		StageTarget *target = (StageTarget *) lfirst(lc);
+		List	   *rest;
+		int64		rows = 0;
+
+		if (!is_partitioned(target))
+			continue;
+		stage_progress_phase("swap", target->quoted, -1);
+		if (!stage_swap(target, publish->newest_task, &target->swapped, &rest))
+		{
+			target->moves = true;
+			continue;
+		}
+		foreach(lc2, rest)
+			rows += run_sql(stage_sql_append_from(target, lfirst_oid(lc2)));
+		append_operation(publish, target, "SWAP PARTITIONS", target->staged - rows);
+		if (rows > 0)
+			append_operation(publish, target, "INSERT", rows);
+	}
 }
 
 /* The batch's rows go into its targets */
 static void
-publish(const StageBatch *batch, const char *audit, TwOutcome *outcome)
+publish_batch(const StageBatch *batch, const char *audit, TwOutcome *outcome)
 {
 	List	   *tasks = stage_tasks(batch);
-	List	   *targets = stage_targets(batch->number);
-	StageSql   *sqls = palloc0(sizeof(StageSql) * (list_length(targets) + 1));
-	StringInfoData operations;
+	Publish		publish = {0};
 	ListCell   *lc;
 
-	initStringInfo(&operations);
+	publish.targets = stage_targets(batch->number);
+	publish.sqls = palloc0(sizeof(StageSql) * (list_length(publish.targets) + 1));
+	initStringInfo(&publish.operations);
+	appendStringInfoChar(&publish.operations, '[');
+	stage_progress_begin(batch);
 	check_tasks(batch, tasks);
-	sum_rows(batch, tasks, targets);
-	foreach(lc, targets)
+	publish.newest_task = sum_rows(tasks, publish.targets);
+	foreach(lc, publish.targets)
 		((StageTarget *) lfirst(lc))->schema = stage_schema_name(batch->number);
-	lock_targets(targets);
+	lock_targets(publish.targets);
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	foreach(lc, targets)
-		count_staged((StageTarget *) lfirst(lc));
 	if (audit != NULL)
-		run_audit(batch, audit);
-	stage_guards_check(batch);
-	foreach(lc, targets)
 	{
-		StageTarget *target = (StageTarget *) lfirst(lc);
-		StageSql   *sql = &sqls[foreach_current_index(lc)];
-
-		leave_out_numbered(target);
-		stage_sql_build(target, sql);
-		check_staged(target, sql);
+		stage_progress_phase("audit", NULL, -1);
+		run_audit(batch, audit);
 	}
-	write_targets(targets, sqls, outcome, &operations);
+	stage_guards_check(batch);
+	foreach(lc, publish.targets)
+		((StageTarget *) lfirst(lc))->moves = !is_partitioned((StageTarget *) lfirst(lc));
+	move_rows(&publish);
+	/* last, because it keeps readers out */
+	swap_partitions(&publish);
+	move_rows(&publish);
 	SPI_finish();
 
-	outcome->operations = json_of(operations.data);
+	appendStringInfoChar(&publish.operations, ']');
+	outcome->has_rows = true;
+	outcome->rows = publish.rows;
+	outcome->operations = json_of(publish.operations.data);
 	outcome->result = json_of(psprintf("{\"tasks\": %d}", list_length(tasks)));
 }
 
@@ -516,10 +623,11 @@ tw_publish(PG_FUNCTION_ARGS)
 	if (!open)
 		stage_unknown(claim.job, claim.batch_id);
 
-	publish(&batch, audit, &outcome);
+	publish_batch(&batch, audit, &outcome);
 	outcome.status = TW_APPLIED;
 	tw_batch_finish(&outcome);
 	stage_forget(&batch);
 	stage_schema_drop(batch.number);
+	tw_progress_end();
 	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
 }

@@ -16,6 +16,10 @@
  * itself (identity, serial) is nullable and without default: left out by all
  * tasks, publish leaves the numbering to the target.
  *
+ * Where publish may replace whole partitions of the target (leaf.c), the staging
+ * table is partitioned like it, and each part has the checks and indexes of the
+ * partition whose place it takes: what publish saves is done while loading.
+ *
  * Everything belongs to the owner of the job and is made with that role's rights:
  * a default or type of somebody's must not run with ours.
  *
@@ -25,6 +29,7 @@
 #include "stage/stage.h"
 
 #include "access/relation.h"
+#include "access/attmap.h"
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -34,21 +39,27 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "commands/sequence.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "parser/parse_utilcmd.h"
+#include "partitioning/partdesc.h"
 #include "rewrite/rewriteHandler.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 static void append_column(StringInfo buf, Relation rel, const StageColumn *column,
@@ -152,19 +163,141 @@ append_column(StringInfo buf, Relation rel, const StageColumn *column, bool trig
 		appendStringInfoString(buf, " NOT NULL");
 }
 
+static void
+append_columns(StringInfo buf, Relation rel, const List *columns, bool triggers)
+{
+	ListCell   *lc;
+
+	foreach(lc, columns)
+	{
+		if (foreach_current_index(lc) > 0)
+			appendStringInfoString(buf, ", ");
+		append_column(buf, rel, (StageColumn *) lfirst(lc), triggers);
+	}
+}
+
+/* Staged rows that take the place of a partition must satisfy its checks */
+static void
+append_checks(StringInfo buf, Relation rel)
+{
+	TupleConstr *constr = RelationGetDescr(rel)->constr;
+	List	   *context = deparse_context_for(RelationGetRelationName(rel), RelationGetRelid(rel));
+
+	for (int i = 0; constr != NULL && i < constr->num_check; i++)
+		appendStringInfo(buf, ", CHECK (%s)",
+						 deparse_expression(stringToNode(constr->check[i].ccbin), context, false,
+											false));
+}
+
+static void
+append_triggers(StringInfo buf, const char *table, bool rows)
+{
+	appendStringInfo(buf, "CREATE TRIGGER tw_insert BEFORE INSERT OR TRUNCATE ON %s"
+					 " FOR EACH STATEMENT EXECUTE FUNCTION tw.guard_staging();\n", table);
+	if (rows)
+		appendStringInfo(buf, "CREATE TRIGGER tw_change BEFORE UPDATE OR DELETE ON %s"
+						 " FOR EACH ROW EXECUTE FUNCTION tw.guard_staging();\n", table);
+}
+
+/* A name that is not taken in the batch's schema: of two tables the second gets a number */
+static char *
+free_name(Oid schema, char *name, int number)
+{
+	char	   *found = name;
+
+	for (int i = number; OidIsValid(get_relname_relid(found, schema)); i++)
+		found = makeObjectName(name, NULL, psprintf("%d", i));
+	return found;
+}
+
+/* The indexes of a partition on the table that will take its place */
+static void
+copy_indexes(Relation leaf, Oid owner, int64 number, const char *name, Oid table)
+{
+	RangeVar   *range = makeRangeVar(stage_schema_name(number), pstrdup(name), -1);
+	AttrMap    *map = make_attrmap(RelationGetNumberOfAttributes(leaf));
+	ListCell   *lc;
+	Oid			save_user;
+	int			save_context;
+
+	for (int i = 0; i < map->maplen; i++)
+		map->attnums[i] = i + 1;
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(owner, save_context | SECURITY_LOCAL_USERID_CHANGE);
+	foreach(lc, RelationGetIndexList(leaf))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		IndexStmt  *stmt = generateClonedIndexStmt(range, index, map, NULL);
+
+		index_close(index, NoLock);
+		(void) tw_define_index(table, stmt);
+		CommandCounterIncrement();
+	}
+	SetUserIdAndSecContext(save_user, save_context);
+	free_attrmap(map);
+}
+
+/* The staging table of one partition; whole: it may take the partition's place */
+static void
+create_part(int64 number, Oid owner, const StageTarget *target, Oid leaf_oid, bool whole)
+{
+	Relation	leaf = table_open(leaf_oid, AccessShareLock);
+	Oid			schema = get_namespace_oid(stage_schema_name(number), false);
+	char	   *name = free_name(schema, pstrdup(RelationGetRelationName(leaf)), target->number);
+	char	   *quoted = quote_qualified_identifier(stage_schema_name(number), name);
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(leaf_oid));
+	bool		isnull;
+	Datum		bound = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relpartbound, &isnull);
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "CREATE TABLE %s (", quoted);
+	append_columns(&buf, leaf, stage_columns(leaf), target->has_row_triggers);
+	if (whole)
+		append_checks(&buf, leaf);
+	appendStringInfoString(&buf, ") USING heap;\n");
+	append_triggers(&buf, quoted, false);
+	stage_execute_as(owner, buf.data);
+	CommandCounterIncrement();
+	if (whole)
+		copy_indexes(leaf, owner, number, name, get_relname_relid(name, schema));
+
+	resetStringInfo(&buf);
+	appendStringInfo(&buf, "ALTER TABLE %s ATTACH PARTITION %s %s", target->staging_quoted, quoted,
+					 TextDatumGetCString(DirectFunctionCall2(pg_get_expr, bound,
+															 ObjectIdGetDatum(leaf_oid))));
+	ReleaseSysCache(tuple);
+	stage_execute_as(owner, buf.data);
+	table_close(leaf, NoLock);
+}
+
+/* A part for each partition that is overwritten, or, for append, for each there is */
+static void
+create_parts(int64 number, Oid owner, const StageTarget *target, Relation rel, const List *leaves)
+{
+	PartitionDesc partitions = RelationGetPartitionDesc(rel, false);
+	int			n = partitions->nparts;
+	Oid		   *oids = palloc(sizeof(Oid) * n);
+
+	memcpy(oids, partitions->oids, sizeof(Oid) * n);
+	for (int i = 0; i < n; i++)
+	{
+		bool		whole = list_member_oid(leaves, oids[i]);
+
+		if (whole || target->mode == STAGE_APPEND)
+			create_part(number, owner, target, oids[i], whole);
+	}
+}
+
 void
-stage_table_create(int64 number, Oid owner, StageTarget *target, bool logged)
+stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves, bool logged)
 {
 	Relation	rel = table_open(target->target, AccessShareLock);
 	Oid			schema = get_namespace_oid(stage_schema_name(number), false);
 	StringInfoData buf;
-	ListCell   *lc;
 	int			nestlevel;
 
-	/* of two targets of one name in two schemas the second gets a number */
-	if (OidIsValid(get_relname_relid(target->staging_name, schema)))
-		target->staging_name = makeObjectName(target->staging_name, NULL,
-											  psprintf("%d", target->number));
+	target->staging_name = free_name(schema, target->staging_name, target->number);
 	target->staging_quoted = quote_qualified_identifier(stage_schema_name(number),
 														target->staging_name);
 
@@ -175,24 +308,30 @@ stage_table_create(int64 number, Oid owner, StageTarget *target, bool logged)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CREATE %sTABLE %s (", logged ? "" : "UNLOGGED ",
 					 target->staging_quoted);
-	foreach(lc, target->columns)
-	{
-		if (foreach_current_index(lc) > 0)
-			appendStringInfoString(&buf, ", ");
-		append_column(&buf, rel, (StageColumn *) lfirst(lc), target->has_row_triggers);
-	}
-	appendStringInfo(&buf, ") USING heap;\n"
-					 "CREATE TRIGGER tw_insert BEFORE INSERT OR TRUNCATE ON %s"
-					 " FOR EACH STATEMENT EXECUTE FUNCTION tw.guard_staging();\n"
-					 "CREATE TRIGGER tw_change BEFORE UPDATE OR DELETE ON %s"
-					 " FOR EACH ROW EXECUTE FUNCTION tw.guard_staging()",
-					 target->staging_quoted, target->staging_quoted);
+	append_columns(&buf, rel, target->columns, target->has_row_triggers);
+	if (leaves == NIL)
+		appendStringInfoString(&buf, ") USING heap;\n");
+	else
+		appendStringInfo(&buf, ") PARTITION BY %s;\n",
+						 TextDatumGetCString(DirectFunctionCall1(pg_get_partkeydef,
+																 ObjectIdGetDatum(target->target))));
+	append_triggers(&buf, target->staging_quoted, true);
+	stage_execute_as(owner, buf.data);
+	CommandCounterIncrement();
+	if (leaves != NIL)
+		create_parts(number, owner, target, rel, leaves);
 	AtEOXact_GUC(true, nestlevel);
 	table_close(rel, NoLock);
 
-	stage_execute_as(owner, buf.data);
 	CommandCounterIncrement();
 	target->staging = get_relname_relid(target->staging_name, schema);
+}
+
+List *
+stage_table_parts(Oid staging)
+{
+	return get_rel_relkind(staging) == RELKIND_PARTITIONED_TABLE ?
+		find_inheritance_children(staging, AccessShareLock) : list_make1_oid(staging);
 }
 
 /* ---------- checking ---------- */

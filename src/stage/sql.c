@@ -21,6 +21,7 @@
 #include "catalog/pg_class.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
 static bool
@@ -255,6 +256,16 @@ append_sql(const StageTarget *target, const char *condition)
 	if (condition != NULL)
 		appendStringInfo(&buf, " WHERE %s", condition);
 	return buf.data;
+}
+
+/* The same from a part of the staging table */
+char *
+stage_sql_append_from(const StageTarget *target, Oid part)
+{
+	StageTarget copy = *target;
+
+	copy.staging_quoted = quote_qualified_identifier(target->schema, get_rel_name(part));
+	return append_sql(&copy, NULL);
 }
 
 static char *

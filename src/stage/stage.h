@@ -102,6 +102,8 @@ typedef struct StageTarget
 	Node	   *key_where;		/* of a partial index; NULL: none */
 
 	int64		staged;			/* rows according to the tasks; publish.c */
+	int			swapped;		/* partitions that were swapped */
+	bool		moves;			/* its rows are moved in this pass */
 } StageTarget;
 
 /* ---------- in record.c ---------- */
@@ -159,13 +161,22 @@ extern Oid	stage_target_lookup(StageTarget *target);
 
 /* Fills in what the catalogs say; whatever cannot be published right is an error */
 extern void stage_target_load(StageTarget *target, LOCKMODE lockmode);
-extern const char *stage_mode_name(StageMode mode);
+extern List *stage_columns(Relation rel);	/* StageColumn */
+
+/* "where" as an expression over the target, which has varno 1 */
+extern Node *stage_target_where(const StageTarget *target, Relation rel);
 
 /* ---------- in schema.c ---------- */
 
 extern char *stage_schema_name(int64 number);
 extern int64 stage_schema_create(Oid owner);
-extern void stage_table_create(int64 number, Oid owner, StageTarget *target, bool logged);
+
+/* leaves: of stage_swap_leaves(); the staging table is partitioned then, and logged */
+extern void stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves,
+							   bool logged);
+
+/* The staging table, or its partitions */
+extern List *stage_table_parts(Oid staging);
 
 /* 55000 unless the staging table still has the columns of its target */
 extern void stage_table_check(const StageTarget *target);
@@ -176,6 +187,20 @@ extern int64 stage_sweep(void);
 
 /* Runs SQL of ours as another role, with nothing but pg_catalog in sight */
 extern void stage_execute_as(Oid role, const char *sql);
+
+/* ---------- in leaf.c ---------- */
+
+/* The partitions that can be replaced as a whole, in the order of their bounds; NIL: none */
+extern List *stage_swap_leaves(const StageTarget *target);
+extern bool stage_leaf_is_empty(Relation leaf);
+
+/* Can the files of the two be exchanged?  Gives the indexes of both, pair by pair. */
+extern bool stage_leaf_fits(Relation leaf, Relation staging, List **ours, List **theirs);
+
+/* ---------- in swap.c ---------- */
+
+extern bool stage_swap(StageTarget *target, TransactionId newest_task, int *swapped, List **rest);
+extern bool stage_storage_is_old(Relation rel);
 
 /* ---------- in sql.c ---------- */
 
@@ -193,11 +218,25 @@ typedef struct StageSql
 } StageSql;
 
 extern void stage_sql_build(const StageTarget *target, StageSql *sql);
+extern char *stage_sql_append_from(const StageTarget *target, Oid part);
 extern char *stage_key_as_text(const StageTarget *target, const StageKey *key);
 extern char *stage_sql_any_value(const StageTarget *target, const StageColumn *column);
 
 /* Plans the statements without running them: errors now, not at publish */
 extern void stage_sql_try(const StageTarget *target, const StageSql *sql);
+
+/* ---------- in copy.c ---------- */
+
+/* Appends what is staged; -1: not possible in this way, and nothing was done */
+extern int64 stage_copy(const StageTarget *target);
+
+/* ---------- in progress.c ---------- */
+
+/* What publish is at; shown to the client when it takes long, and in tw.publish_progress */
+extern void stage_progress_begin(const StageBatch *batch);
+extern void stage_progress_phase(const char *phase, const char *table, int64 total);
+extern void stage_progress_rows(int64 rows);
+extern void stage_progress_done(int64 rows);
 
 /* ---------- in guard.c ---------- */
 

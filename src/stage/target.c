@@ -27,6 +27,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "parser/parse_coerce.h"
 #include "parser/parse_collate.h"
 #include "parser/parse_expr.h"
 #include "parser/parse_relation.h"
@@ -47,12 +48,6 @@ static const char *const mode_names[] = {
 	[STAGE_MERGE] = "merge",
 	[STAGE_OVERWRITE] = "overwrite",
 };
-
-const char *
-stage_mode_name(StageMode mode)
-{
-	return mode_names[mode];
-}
 
 /* ---------- options ---------- */
 
@@ -327,12 +322,12 @@ calls_nextval(Node *node, void *context)
 	return expression_tree_walker(node, calls_nextval, context);
 }
 
-static void
-load_columns(StageTarget *target, Relation rel)
+List *
+stage_columns(Relation rel)
 {
 	TupleDesc	tupdesc = RelationGetDescr(rel);
+	List	   *columns = NIL;
 
-	target->columns = NIL;
 	for (int i = 0; i < tupdesc->natts; i++)
 	{
 		Form_pg_attribute attr = TupleDescAttr(tupdesc, i);
@@ -350,37 +345,44 @@ load_columns(StageTarget *target, Relation rel)
 		column->numbered = attr->attidentity != '\0' ||
 			(attr->attnotnull && attr->atthasdef && !column->generated &&
 			 calls_nextval(build_column_default(rel, attr->attnum), NULL));
-		target->columns = lappend(target->columns, column);
+		columns = lappend(columns, column);
 	}
-	if (target->columns == NIL)
-		refuse(rel, "It has no columns.");
+	return columns;
 }
 
 /* ---------- the key ---------- */
 
-/* An expression over the target's columns, as an index has it */
+/* An expression over the target's columns */
 static Node *
-parse_key_expression(const StageTarget *target, Relation rel, const char *text)
+parse_expression(const StageTarget *target, Relation rel, const char *text, const char *name,
+				 ParseExprKind kind)
 {
 	ParseState *pstate = make_parsestate(NULL);
-	Fragment	fragment = {text, "key", target->number, 0};
+	Fragment	fragment = {text, name, target->number, 0};
 	ErrorContextCallback callback = {error_context_stack, fragment_callback, &fragment};
 	ParseNamespaceItem *item;
 	SelectStmt *select;
 	Node	   *expr;
 
-	check_fragment(text, "key", target->number, false);
+	check_fragment(text, name, target->number, false);
 	error_context_stack = &callback;
 	select = (SelectStmt *) linitial_node(RawStmt, raw_parser(text, RAW_PARSE_PLPGSQL_EXPR))->stmt;
 	pstate->p_sourcetext = text;
 	item = addRangeTableEntryForRelation(pstate, rel, AccessShareLock, NULL, false, true);
 	addNSItemToQuery(pstate, item, true, true, true);
-	expr = transformExpr(pstate, linitial_node(ResTarget, select->targetList)->val,
-						 EXPR_KIND_INDEX_EXPRESSION);
+	expr = transformExpr(pstate, linitial_node(ResTarget, select->targetList)->val, kind);
+	if (kind == EXPR_KIND_WHERE)
+		expr = coerce_to_boolean(pstate, expr, "WHERE");
 	assign_expr_collations(pstate, expr);
 	free_parsestate(pstate);
 	error_context_stack = callback.previous;
 	return eval_const_expressions(NULL, expr);
+}
+
+Node *
+stage_target_where(const StageTarget *target, Relation rel)
+{
+	return parse_expression(target, rel, target->where, "where", EXPR_KIND_WHERE);
 }
 
 /* What the key's parts are: a Var for a column's name, otherwise an expression */
@@ -403,7 +405,8 @@ key_expressions(const StageTarget *target, Relation rel)
 										   attr->attcollation, 0));
 		}
 		else
-			exprs = lappend(exprs, parse_key_expression(target, rel, text));
+			exprs = lappend(exprs, parse_expression(target, rel, text, "key",
+													EXPR_KIND_INDEX_EXPRESSION));
 	}
 	return exprs;
 }
@@ -607,7 +610,9 @@ stage_target_load(StageTarget *target, LOCKMODE lockmode)
 		target->staging_name = pstrdup(RelationGetRelationName(rel));
 	target->has_row_triggers = rel->trigdesc != NULL && rel->trigdesc->trig_insert_before_row;
 	target->referenced = is_referenced(rel);
-	load_columns(target, rel);
+	target->columns = stage_columns(rel);
+	if (target->columns == NIL)
+		refuse(rel, "It has no columns.");
 	load_key(target, rel);
 	check_rights(target, rel);
 	relation_close(rel, NoLock);

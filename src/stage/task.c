@@ -38,8 +38,8 @@ PG_FUNCTION_INFO_V1(tw_guard_staging);
 /* A staging table of an attached task */
 typedef struct Attachment
 {
-	Oid			target;
 	Oid			staging;
+	List	   *parts;			/* of it, or itself */
 	int64		before;			/* rows this transaction had staged when it attached */
 } Attachment;
 
@@ -59,7 +59,7 @@ typedef struct Attached
 static List *attached_tasks = NIL;	/* Attached, the latest last */
 
 static Attached *current_task(void);
-static int64 count_own_rows(Oid staging);
+static int64 count_own_rows(const List *parts);
 
 /* ---------- counting ---------- */
 
@@ -83,11 +83,10 @@ count_by_looking(Relation rel)
 	return count;
 }
 
-/* Rows that this transaction has put into a staging table, and not taken out again */
 static int64
-count_own_rows(Oid staging)
+count_part(Oid part)
 {
-	Relation	rel = try_relation_open(staging, AccessShareLock);
+	Relation	rel = try_relation_open(part, AccessShareLock);
 	int64		count = 0;
 
 	if (rel == NULL)
@@ -106,6 +105,18 @@ count_own_rows(Oid staging)
 	return count;
 }
 
+/* Rows that this transaction has put into a staging table, and not taken out again */
+static int64
+count_own_rows(const List *parts)
+{
+	int64		count = 0;
+	ListCell   *lc;
+
+	foreach(lc, parts)
+		count += count_part(lfirst_oid(lc));
+	return count;
+}
+
 static bool
 has_staged(const Attached *task)
 {
@@ -115,7 +126,7 @@ has_staged(const Attached *task)
 	{
 		Attachment *attachment = (Attachment *) lfirst(lc);
 
-		if (count_own_rows(attachment->staging) != attachment->before)
+		if (count_own_rows(attachment->parts) != attachment->before)
 			return true;
 	}
 	return false;
@@ -219,9 +230,9 @@ remember(const StageBatch *batch, const char *name, bool has_epoch, int64 epoch,
 		StageTarget *target = (StageTarget *) lfirst(lc);
 		Attachment *attachment = palloc0(sizeof(Attachment));
 
-		attachment->target = target->target;
 		attachment->staging = target->staging;
-		attachment->before = count_own_rows(target->staging);
+		attachment->parts = stage_table_parts(target->staging);
+		attachment->before = count_own_rows(attachment->parts);
 		task->attachments = lappend(task->attachments, attachment);
 	}
 	attached_tasks = lappend(attached_tasks, task);
@@ -352,7 +363,7 @@ tw_commit_task(PG_FUNCTION_ARGS)
 	{
 		Attachment *attachment = (Attachment *) lfirst(lc);
 
-		rows[foreach_current_index(lc)] = count_own_rows(attachment->staging) - attachment->before;
+		rows[foreach_current_index(lc)] = count_own_rows(attachment->parts) - attachment->before;
 	}
 	do
 	{
@@ -389,7 +400,9 @@ is_attached(Oid staging)
 		return false;
 	foreach(lc, task->attachments)
 	{
-		if (((Attachment *) lfirst(lc))->staging == staging)
+		Attachment *attachment = (Attachment *) lfirst(lc);
+
+		if (attachment->staging == staging || list_member_oid(attachment->parts, staging))
 			return true;
 	}
 	return false;

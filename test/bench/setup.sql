@@ -54,6 +54,9 @@ BEGIN
 	RETURN 'applied';
 END $$;
 
+-- Whose batches are prepared must exist before
+SELECT tw.create_job('two-phase') \g /dev/null
+
 CREATE FUNCTION bare_transfer(from_id int, to_id int, how_much numeric) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	UPDATE account SET balance = balance - how_much WHERE id = from_id;

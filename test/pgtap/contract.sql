@@ -35,6 +35,12 @@ SELECT is(pg_temp.signature('tw.forget_batch'),
 	'tw.forget_batch(job text, batch_id text, reason text) void', 'tw.forget_batch');
 SELECT is(pg_temp.signature('tw.prune_ledger'),
 	'tw.prune_ledger(job text, older_than interval) bigint', 'tw.prune_ledger');
+SELECT is(pg_temp.signature('tw.reassign_job'),
+	'tw.reassign_job(job text, owner regrole) void', 'tw.reassign_job');
+SELECT is(pg_temp.signature('tw.commit_offset'),
+	'tw.commit_offset(job text, source text, partition text, expected text, next text) void', 'tw.commit_offset');
+SELECT is(pg_temp.signature('tw.offset'),
+	'tw."offset"(job text, source text, partition text) text', 'tw.offset');
 SELECT is(pg_temp.signature('tw.signal'),
 	'tw.signal(sqlstate text, message text, detail text DEFAULT NULL::text, hint text DEFAULT NULL::text) void',
 	'tw.signal');
@@ -73,27 +79,32 @@ SELECT ok(has_function_privilege('public', p.oid, 'EXECUTE'), 'anyone may call '
 
 -- ---------- tables and views ----------
 SELECT has_table('tw', t, 'table tw.' || t)
-	FROM unnest(ARRAY['job', 'batch', 'batch_outcome', 'failure', 'audit']) AS t;
+	FROM unnest(ARRAY['job', 'batch', 'batch_outcome', 'failure', 'audit', 'source_offset']) AS t;
 SELECT has_view('tw', v, 'view tw.' || v)
-	FROM unnest(ARRAY['jobs', 'ledger', 'failures', 'audit_log']) AS v;
+	FROM unnest(ARRAY['jobs', 'ledger', 'offsets', 'failures', 'audit_log']) AS v;
 SELECT columns_are('tw', 'jobs',
 	ARRAY['job', 'owner', 'epoch', 'instance', 'retention', 'pruned_version', 'created_at']);
 SELECT columns_are('tw', 'ledger',
 	ARRAY['job', 'batch_id', 'epoch', 'version', 'fingerprint', 'result', 'rows', 'operations', 'attempts', 'xid',
 		'started_at', 'finished_at']);
+SELECT columns_are('tw', 'offsets', ARRAY['job', 'source', 'partition', 'position', 'xid', 'moved_at']);
 SELECT columns_are('tw', 'failures',
 	ARRAY['job', 'batch_id', 'attempt', 'sqlstate', 'message', 'line', 'at', 'role']);
 SELECT columns_are('tw', 'audit_log', ARRAY['at', 'role', 'action', 'job', 'batch_id', 'reason']);
 SELECT col_is_pk('tw', 'job', 'job', 'key of tw.job');
 SELECT col_is_pk('tw', 'batch', ARRAY['batch_id', 'job'], 'key of tw.batch');
 SELECT col_is_pk('tw', 'batch_outcome', ARRAY['xid', 'job', 'batch_id'], 'key of tw.batch_outcome');
+SELECT col_is_pk('tw', 'source_offset', ARRAY['job', 'source', 'partition'], 'key of tw.source_offset');
+SELECT ok(c.relreplident = 'f' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary),
+		'deletes of tw.' || c.relname || ' can be replicated')
+	FROM pg_class c WHERE c.relnamespace = 'tw'::regnamespace AND c.relkind = 'r' ORDER BY c.relname;
 SELECT is(count(*), 0::bigint, 'no foreign key, trigger or rule on our tables')
 	FROM pg_class c WHERE c.relnamespace = 'tw'::regnamespace AND c.relkind = 'r'
 		AND (c.relhastriggers OR c.relhasrules OR c.relrowsecurity
 			OR EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'f'));
 SELECT is(a.attcollation::regcollation::text, '"C"', format('tw.%s.%s compares bytes', c.relname, a.attname))
 	FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-	WHERE c.relnamespace = 'tw'::regnamespace AND c.relkind = 'r' AND a.attname IN ('job', 'batch_id')
+	WHERE c.relnamespace = 'tw'::regnamespace AND c.relkind = 'r' AND a.attname IN ('job', 'batch_id', 'source', 'partition')
 	ORDER BY c.relname, a.attname;
 SELECT is(am.amname, 'heap', 'tw.' || c.relname || ' is a heap')
 	FROM pg_class c JOIN pg_am am ON am.oid = c.relam

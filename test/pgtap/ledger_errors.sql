@@ -21,6 +21,14 @@ SELECT throws_ok($$SELECT tw.init_producer('j', '')$$, '22023', 'instance of 0 b
 SELECT throws_ok($$SELECT tw.forget_batch('j', 'b', '')$$, '22023', 'reason must not be null or empty');
 SELECT throws_ok($$SELECT tw.forget_batch('j', NULL, 'r')$$, '22023', 'batch_id must not be null or empty');
 SELECT throws_ok($$SELECT tw.prune_ledger(NULL, NULL)$$, '22023', 'older_than must not be null without a job');
+SELECT throws_ok($$SELECT tw.commit_offset(NULL, 's', 'p', NULL, 'n')$$, '22023', 'job must not be null');
+SELECT throws_ok($$SELECT tw.commit_offset('j', NULL, 'p', NULL, 'n')$$, '22023', 'source must not be null');
+SELECT throws_ok($$SELECT tw.commit_offset('j', 's', NULL, NULL, 'n')$$, '22023', 'partition must not be null');
+SELECT throws_ok($$SELECT tw.commit_offset('j', 's', 'p', NULL, NULL)$$, '22023', 'next must not be null');
+SELECT throws_ok($$SELECT tw.commit_offset('j', repeat('s', 256), 'p', NULL, 'n')$$, '22023',
+	'source of 256 bytes is out of range');
+SELECT throws_ok($$SELECT tw.offset('j', 's', NULL)$$, '22023', 'partition must not be null');
+SELECT throws_ok($$SELECT tw.reassign_job(NULL, NULL)$$, '22023', 'job and owner must not be null');
 SELECT throws_ok($$SELECT tw.signal('00000', 'm')$$, '22023', 'invalid SQLSTATE "00000"');
 SELECT throws_ok($$SELECT tw.signal(NULL, 'm')$$, '22004', 'SQLSTATE to signal must not be null');
 SELECT throws_ok($$SELECT tw.signal('45000', NULL)$$, '22004', 'message to signal must not be null');
@@ -33,6 +41,7 @@ SELECT is(count(*), 0::bigint, 'no error has left a job') FROM tw.jobs WHERE job
 SELECT lives_ok($$SELECT tw.create_job('j')$$, 'a job');
 SELECT throws_ok($$SELECT tw.create_job('j')$$, '42710', 'job "j" already exists');
 SELECT throws_ok($$SELECT tw.forget_batch('nope', 'b', 'r')$$, '42704', 'job "nope" does not exist');
+SELECT throws_ok($$SELECT tw.reassign_job('nope', current_user::regrole)$$, '42704', 'job "nope" does not exist');
 SELECT throws_ok($$SELECT tw.prune_ledger('nope', '1s')$$, '42704', 'job "nope" does not exist');
 SELECT throws_ok($$SELECT tw.prune_ledger('j', NULL)$$, '22023',
 	'older_than must not be null for a job without retention');
@@ -53,6 +62,11 @@ SELECT throws_ok($$SELECT tw.finish_batch()$$, '55000', 'every batch of this tra
 SELECT throws_ok($$SELECT tw.begin_batch('j', 'b1', version => 1)$$, 'TW008', 'version 1 of job "j" is out of order');
 SELECT throws_ok($$SELECT tw.begin_batch('j', 'b2', version => 2)$$, 'TW008', 'version 2 of job "j" is out of order');
 
+-- TW005
+SELECT lives_ok($$SELECT tw.commit_offset('j', 's', 'p', NULL, '1')$$, 'an offset');
+SELECT throws_ok($$SELECT tw.commit_offset('j', 's', 'p', '0', '2')$$, 'TW005',
+	'offset of partition "p" of source "s" of job "j" is not where it was expected');
+
 -- TW001
 SELECT is(tw.init_producer('j'), 1::bigint, 'an epoch');
 SELECT is(tw.init_producer('j'), 2::bigint, 'and the next');
@@ -67,10 +81,14 @@ SELECT throws_ok($$SELECT tw.begin_batch('j', 'b')$$, '42501', 'permission denie
 SELECT throws_ok($$SELECT tw.init_producer('j')$$, '42501', 'permission denied for job "j"');
 SELECT throws_ok($$SELECT tw.forget_batch('j', 'b', 'r')$$, '42501', 'permission denied for job "j"');
 SELECT throws_ok($$SELECT tw.prune_ledger('j', '1s')$$, '42501', 'permission denied for job "j"');
+SELECT throws_ok($$SELECT tw.commit_offset('j', 's', 'p', '1', '2')$$, '42501', 'permission denied for job "j"');
+SELECT throws_ok($$SELECT tw.offset('j', 's', 'p')$$, '42501', 'permission denied for job "j"');
+SELECT throws_ok($$SELECT tw.reassign_job('j', current_user::regrole)$$, '42501', 'permission denied for job "j"');
+SELECT is(count(*), 0::bigint, 'a stranger sees no offset') FROM tw.offsets;
 SELECT is(count(*), 0::bigint, 'a stranger sees no job') FROM tw.jobs;
 SELECT is(count(*), 0::bigint, 'a stranger sees no batch') FROM tw.ledger;
 SELECT throws_ok('SELECT * FROM tw.' || t, '42501', 'permission denied for table ' || t)
-	FROM unnest(ARRAY['job', 'batch', 'batch_outcome', 'failure', 'audit']) AS t;
+	FROM unnest(ARRAY['job', 'batch', 'batch_outcome', 'failure', 'audit', 'source_offset']) AS t;
 RESET ROLE;
 
 -- 25006
@@ -80,7 +98,8 @@ SELECT throws_ok($$SELECT tw.begin_batch('j', 'new')$$, '25006',
 SELECT throws_ok(format('SELECT tw.%s', call), '25006',
 		format('cannot execute tw.%s() in a read-only transaction', split_part(call, '(', 1)))
 	FROM unnest(ARRAY['create_job(''k'')', 'init_producer(''j'')', 'forget_batch(''j'', ''b'', ''r'')',
-		'prune_ledger(''j'', ''1s'')', 'finish_batch()']) AS call;
+		'prune_ledger(''j'', ''1s'')', 'finish_batch()', 'commit_offset(''j'', ''s'', ''p'', ''1'', ''2'')',
+		'reassign_job(''j'', current_user::regrole)']) AS call;
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -200,7 +200,9 @@ SELECT status FROM tw.begin_batch('bb', 'counted');
 SELECT status FROM tw.finish_batch('{}');
 SELECT relname, n.n_tup_ins - b.n_tup_ins AS inserted, n.n_tup_upd - b.n_tup_upd AS updated,
 	n.n_tup_del - b.n_tup_del AS deleted
-	FROM pg_stat_xact_all_tables n JOIN bb_before b USING (relname) WHERE n.schemaname = 'tw' ORDER BY relname;
+	FROM pg_stat_xact_all_tables n JOIN bb_before b USING (relname)
+	WHERE n.schemaname = 'tw' AND (n.n_tup_ins, n.n_tup_upd, n.n_tup_del) <> (b.n_tup_ins, b.n_tup_upd, b.n_tup_del)
+	ORDER BY relname;
 COMMIT;
 SELECT count(*) AS outcomes_without_batch FROM tw.batch_outcome o
 	WHERE NOT EXISTS (SELECT FROM tw.batch b WHERE b.xid = o.xid AND b.job = o.job AND b.batch_id = o.batch_id);

@@ -46,3 +46,15 @@ RESET statement_timeout;
 RESET transactional_writer.block_timeout;
 DROP TABLE timeout_t;
 DROP FUNCTION timeout_swallow;
+
+\echo a deferred constraint that is checked at the end counts, too
+SET transactional_writer.block_timeout = '100ms';
+CREATE TABLE timeout_t (a int);
+CREATE FUNCTION timeout_slow() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(60); RETURN NULL; END$$;
+CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON timeout_t DEFERRABLE INITIALLY DEFERRED
+	FOR EACH ROW EXECUTE FUNCTION timeout_slow();
+SELECT status FROM tw.atomic('BEGIN INSERT INTO timeout_t VALUES (1); SET LOCAL transactional_writer.block_timeout = 0; END');
+\echo :LAST_ERROR_SQLSTATE
+RESET transactional_writer.block_timeout;
+DROP TABLE timeout_t;
+DROP FUNCTION timeout_slow;

@@ -102,3 +102,86 @@ EXCEPTION WHEN insufficient_privilege THEN
 END $$;
 RESET ROLE;
 DROP ROLE tw_test_late;
+
+-- tw.reassign_job: as ALTER ... OWNER TO
+CREATE ROLE tw_test_new;
+CREATE ROLE tw_test_giver;
+CREATE ROLE tw_test_both IN ROLE tw_test_new, tw_test_giver;
+SELECT tw.reassign_job('own team', 'tw_test_giver');
+SET ROLE tw_test_giver;
+SELECT status FROM tw.begin_batch('own team', 'b');
+-- not to a role that one is not
+SELECT tw.reassign_job('own team', 'tw_test_new');
+\echo :SQLSTATE
+SELECT tw.reassign_job('own team', current_user::regrole);
+SET ROLE tw_test_new;
+-- nor by who may not use the job
+SELECT tw.reassign_job('own team', 'tw_test_new');
+\echo :SQLSTATE
+SET ROLE tw_test_both;
+SELECT tw.reassign_job('own team', 'tw_test_new');
+SET ROLE tw_test_giver;
+SELECT tw.begin_batch('own team', 'b');
+SELECT count(*) FROM tw.ledger;
+SET ROLE tw_test_new;
+SELECT status FROM tw.begin_batch('own team', 'b');
+SELECT job, owner FROM tw.jobs;
+SELECT role, action, reason FROM tw.audit_log WHERE action = 'reassign_job' ORDER BY at;
+RESET ROLE;
+-- bad input
+SELECT tw.reassign_job(NULL, 'tw_test_new');
+\echo :SQLSTATE
+SELECT tw.reassign_job('own team', NULL);
+SELECT tw.reassign_job('own no such job', 'tw_test_new');
+\echo :SQLSTATE
+SELECT tw.reassign_job('own team', 'tw_test_no_such_role');
+\echo :SQLSTATE
+SELECT tw.reassign_job('own team', 1::oid::regrole);
+\echo :SQLSTATE
+BEGIN READ ONLY;
+SELECT tw.reassign_job('own team', 'tw_test_new');
+\echo :SQLSTATE
+ROLLBACK;
+-- rolled back
+BEGIN;
+SELECT tw.reassign_job('own team', 'tw_test_giver');
+ROLLBACK;
+SELECT owner FROM tw.jobs WHERE job = 'own team';
+
+-- a role that is renamed keeps its jobs
+ALTER ROLE tw_test_new RENAME TO tw_test_renamed;
+SELECT owner FROM tw.jobs WHERE job = 'own team';
+SET ROLE tw_test_renamed;
+SELECT status FROM tw.begin_batch('own team', 'b');
+RESET ROLE;
+-- REASSIGN OWNED and DROP OWNED know nothing of jobs: all jobs of a role are given away like this
+REASSIGN OWNED BY tw_test_renamed TO tw_test_giver;
+DROP OWNED BY tw_test_renamed;
+SELECT job, owner FROM tw.jobs WHERE owner = 'tw_test_renamed'::regrole;
+SELECT tw.reassign_job(job, 'tw_test_giver') FROM tw.jobs WHERE owner = 'tw_test_renamed'::regrole;
+-- who is dropped with jobs leaves them to superusers
+SELECT tw.create_job('own orphan');
+SELECT tw.reassign_job('own orphan', 'tw_test_renamed');
+DROP ROLE tw_test_renamed;
+SET ROLE tw_test_giver;
+SELECT job FROM tw.jobs ORDER BY 1;
+\set VERBOSITY terse
+SELECT tw.begin_batch('own orphan', 'b');
+\set VERBOSITY default
+DO $$
+DECLARE
+	detail text;
+	hint text;
+BEGIN
+	PERFORM tw.begin_batch('own orphan', 'b');
+EXCEPTION WHEN insufficient_privilege THEN
+	GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	RAISE NOTICE '% / %', regexp_replace(detail, '\d+', 'N'), hint;
+END $$;
+RESET ROLE;
+-- how to find them
+SELECT job FROM tw.jobs j WHERE job LIKE 'own%' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = j.owner) ORDER BY 1;
+SELECT tw.reassign_job('own orphan', 'tw_test_giver');
+SELECT job, owner FROM tw.jobs WHERE owner = 'tw_test_giver'::regrole ORDER BY 1;
+SELECT tw.reassign_job(job, current_user::regrole) FROM tw.jobs WHERE owner = 'tw_test_giver'::regrole;
+DROP ROLE tw_test_giver, tw_test_both;

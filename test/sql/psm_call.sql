@@ -42,6 +42,17 @@ BEGIN ATOMIC
   RETURN concat_ws(' ', c, row.what, n);
 END$$, '{"p": 3}');
 
+-- A procedure is found by the types of its outputs, too: a cast does no harm
+SELECT result FROM tw.atomic($$
+BEGIN ATOMIC
+  DECLARE n bigint;
+  DECLARE c varchar(10);
+  DECLARE v text DEFAULT '5';
+  CALL call_sql(n::int);
+  CALL call_p(1, CAST(v AS numeric), c);
+  RETURN concat_ws(' ', n, c, v);
+END$$);
+
 -- A loop: each call sees what the one before has left
 SELECT result FROM tw.atomic($$
 BEGIN ATOMIC

@@ -64,8 +64,10 @@ BEGIN
 END$$;
 SELECT handled() > 1;
 DROP FUNCTION again, handled;
--- ... in parameters
+-- ... in parameters (the text differs between versions)
+\set VERBOSITY sqlstate
 SELECT tw.atomic('BEGIN RETURN :x::int[]; END', ('{"x": ' || repeat('[', 1000) || repeat(']', 1000) || '}')::jsonb);
+\set VERBOSITY terse
 \echo :SQLSTATE
 SELECT length(result::text) FROM tw.atomic('BEGIN RETURN :x; END', ('{"x": ' || repeat('[', 1000) || repeat(']', 1000) || '}')::jsonb);
 

@@ -44,6 +44,12 @@ SELECT result FROM tw.atomic($$BEGIN
 	CASE :d WHEN date '2026-11-29' THEN SET i = i + 10; END CASE;
 	RETURN jsonb_build_array(d, s, i, a, c, j, m);
 END$$, '{"d": "2026-11-29", "n": 5, "ids": [1, 2], "row": {"a": 1}, "s": "a string", "m": "fine", "yes": "yes"}');
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE rows pair[];
+	SET rows = :rows;
+	INSERT INTO t (i, v) SELECT a, b::interval FROM unnest(:rows::pair[]) WHERE a < 3;
+	RETURN jsonb_build_array(rows, (rows[2]).b, (SELECT count(*) FROM t WHERE v = '2 hours'));
+END$$, '{"rows": [{"a": 1, "b": "1 hour"}, {"a": 2, "b": "2 hours"}, null, {"b": "3 \"h\""}]}');
 SELECT result FROM tw.atomic('BEGIN RETURN :x; END', '{"x": {"a": [1, "b", null]}}');
 SELECT result FROM tw.atomic('BEGIN RETURN :x; END', '{"x": "a string"}');
 SELECT result FROM tw.atomic('BEGIN RETURN :x; END', '{"x": 1.50}');
@@ -214,3 +220,5 @@ SELECT tw.atomic('BEGIN END', NULL);
 DROP TABLE t;
 DROP DOMAIN positive, given;
 DROP TYPE pair, mood;
+-- what tw.check_block makes of them
+SELECT * FROM tw.check_block('BEGIN CASE :k WHEN ''a'' THEN RETURN 1; ELSE RETURN :k; END CASE; END', '{"k": "a"}');

@@ -1,6 +1,7 @@
 # The races of the isolation tests again, at random and by many sessions at once: of all
-# that claim a batch one gets it, data and ledger say the same, a version runs once
-# however it is pruned, and nobody commits after he was fenced.
+# that claim a batch one gets it, data and ledger say the same, a version runs once and in
+# order however it is pruned, an offset moves step by step, and nobody commits after he was
+# fenced.
 use strict;
 use warnings;
 
@@ -29,6 +30,34 @@ sub race
 	$node->command_like(
 		[ 'pgbench', '-n', '-c', 16, '-j', 2, '-T', $seconds, @files, 'postgres' ],
 		qr/number of failed transactions: 0 /, "$what: no session met a conflict or another error");
+}
+
+# Starts sessions that run one statement over and over, whose commits may fail, which would
+# end one of pgbench; writers_errors waits for them, and returns the kinds of their errors
+my @writers;
+my $writes = PostgreSQL::Test::Utils::tempdir() . '/write';
+
+sub start_writers
+{
+	my ($name, $sql) = @_;
+
+	PostgreSQL::Test::Utils::append_to_file("$writes.$name.sql", $sql x 1000);
+	@writers = map {
+		IPC::Run::start([ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-f', "$writes.$name.sql" ],
+			'<' => \undef, '>' => '/dev/null', '2>' => "$writes.$name.$_.err")
+	} 1 .. 8;
+	return;
+}
+
+sub writers_errors
+{
+	my ($name) = @_;
+
+	$_->finish foreach @writers;
+	my $errors = join '', map { PostgreSQL::Test::Utils::slurp_file("$writes.$name.$_.err") } 1 .. 8;
+	my %messages = map { s/\d+/N/gr => 1 } $errors =~ /ERROR:\s+(.*)/g;
+
+	return join '|', sort keys %messages;
 }
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
@@ -135,11 +164,54 @@ EXCEPTION WHEN SQLSTATE 'TW008' OR SQLSTATE '75000' THEN
 	RETURN 0;
 END $$;
 SQL
-race('pruning', 'versions@20' => 'SELECT claim_version();', 'prune@1' => <<'SQL');
+start_writers('versions', "SELECT claim_version();\n");
+race('pruning', prune => <<'SQL');
+\sleep 2 ms
 SELECT count(tw.prune_ledger(job, '0')) FROM tw.jobs WHERE job = 'versions';
 SQL
+like(writers_errors('versions'), qr/^(version N of job "versions" is out of order)?$/,
+	'pruning: versions were overtaken at most');
 cmp_ok(query('SELECT count(*) FROM versions'), '>', 100, 'pruning: versions ran');
 is(query('SELECT count(*) - count(DISTINCT v) FROM versions'), 0, 'pruning: none ran twice');
+is(query(q(SELECT count(*) FROM (SELECT v, lag(v) OVER (ORDER BY pg_xact_commit_timestamp(xmin), v) AS before FROM versions) AS _
+	WHERE v < before)), 0, 'pruning: they were committed in order');
+
+# Many that move one offset, at all isolation levels, one in four rolled back
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE moves (n int);
+CREATE FUNCTION move() RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	n int := coalesce(tw.offset('moves', 'source', '0'), '0')::int;
+BEGIN
+	PERFORM tw.commit_offset('moves', 'source', '0', nullif(n, 0)::text, (n + 1)::text);
+	INSERT INTO moves VALUES (n + 1);
+	RETURN n;
+EXCEPTION WHEN SQLSTATE 'TW005' THEN
+	RETURN NULL;
+END $$;
+SQL
+race('offsets', moves => <<'SQL');
+\set level random(1, 3)
+\set end random(1, 4)
+\if :level = 1
+BEGIN ISOLATION LEVEL READ COMMITTED;
+\elif :level = 2
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+\else
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+\endif
+SELECT 1;
+SELECT move();
+\if :end = 1
+ROLLBACK;
+\else
+COMMIT;
+\endif
+SQL
+cmp_ok(query('SELECT count(*) FROM moves'), '>', 100, 'offsets: there were moves');
+is(query(q(SELECT count(*) - count(DISTINCT n), count(*) - max(n), max(n) - tw.offset('moves', 'source', '0')::int FROM moves)),
+	'0|0|0', 'offsets: each step was done once, and none left out');
 
 # Writers that replace each other: what an epoch commits, it commits before the next is given out
 
@@ -150,25 +222,16 @@ CREATE FUNCTION init() RETURNS int LANGUAGE sql AS
 	$$INSERT INTO epochs VALUES (tw.init_producer('fencing'), true) RETURNING 1$$;
 CREATE SEQUENCE fenced_batch;
 SQL
-# The writers' commits fail, which ends a session of pgbench, so they are psql's
-my $writes = PostgreSQL::Test::Utils::tempdir() . '/write.sql';
-PostgreSQL::Test::Utils::append_to_file($writes, <<'SQL' x 1000);
+start_writers('fencing', <<'SQL');
 INSERT INTO epochs SELECT (o).epoch, false FROM (SELECT tw.begin_batch('fencing',
 	nextval('fenced_batch')::text, epoch => epoch) FROM tw.jobs WHERE job = 'fencing') AS _ (o);
 SQL
-my @writers = map {
-	IPC::Run::start([ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-f', $writes ],
-		'<' => \undef, '>' => '/dev/null', '2>' => "$writes.$_.err")
-} 1 .. 8;
 race('fencing', init => <<'SQL');
 \set pause random(1, 20)
 \sleep :pause ms
 SELECT init();
 SQL
-$_->finish foreach @writers;
-my $errors = join '', map { PostgreSQL::Test::Utils::slurp_file("$writes.$_.err") } 1 .. 8;
-my %messages = map { s/\d+/N/gr => 1 } $errors =~ /ERROR:\s+(.*)/g;
-is(join('|', sort keys %messages), 'epoch N of job "fencing" has been replaced by a newer writer',
+is(writers_errors('fencing'), 'epoch N of job "fencing" has been replaced by a newer writer',
 	'fencing: writers were fenced, and nothing else happened to them');
 cmp_ok(query('SELECT count(*) FROM epochs WHERE NOT given'), '>', 100, 'fencing: batches committed');
 is(query('SELECT count(*) - count(DISTINCT epoch) FROM epochs WHERE given'), 0,

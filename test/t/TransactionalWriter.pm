@@ -48,12 +48,14 @@ sub in_sleep
 	return $node->safe_psql('postgres', q(SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
 }
 
-# Runs statements and returns the SQLSTATE of the error that they end with, '' if none
+# Runs statements and returns the SQLSTATE of the error that they end with, '' if none; in
+# database dbname if that is given
 sub sqlstate
 {
 	my ($node, $sql, %params) = @_;
+	my $dbname = delete $params{dbname} // 'postgres';
 	my ($status, $stdout, $stderr) =
-	  $node->psql('postgres', "\\set VERBOSITY sqlstate\n$sql", on_error_stop => 1, %params);
+	  $node->psql($dbname, "\\set VERBOSITY sqlstate\n$sql", on_error_stop => 1, %params);
 
 	return '' if $status == 0;
 	return $stderr =~ /ERROR:\s+(\w{5})$/m ? $1 : "no SQLSTATE: $stderr";
