@@ -523,6 +523,9 @@ extern void tw_conflict_init(void);
  */
 extern void tw_track_begin(TwTrackMode mode);
 
+/* The current subtransaction will be rolled back with the whole transaction only */
+extern void tw_track_base_here(void);
+
 /* From here on reads are tracked like this; returns how they were before */
 extern TwTrackMode tw_track_switch(TwTrackMode mode);
 

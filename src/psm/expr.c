@@ -132,6 +132,30 @@ restore_text(PsmExpr *expr, CachedPlanSource *source)
 			   expr->hosts[i].length);
 }
 
+/*
+ * Lets go of a plan that is to be made again.  Executions further out may be
+ * running it, then it goes with the last of them.  Within one execution nothing
+ * but a portal can, which has its own reference.
+ */
+static void
+retire(PsmScript *script, PsmPlan *plan)
+{
+	if (script->in_use > 1)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(script->mcxt);
+
+		script->retired = lappend(script->retired, plan->plan);
+		MemoryContextSwitchTo(oldcontext);
+		plan->plan = NULL;
+		return;
+	}
+	if (plan->simple != NULL && plan->cached_lxid == TW_MY_LXID)
+		ReleaseCachedPlan(plan->cached, psm_eval_owner());
+	plan->simple = NULL;
+	plan->cached_lxid = InvalidLocalTransactionId;
+	psm_plan_free(plan);
+}
+
 /* Makes the plan of a piece of SQL; see psm_prepare() */
 void
 psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
@@ -145,14 +169,7 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 	if (plan == NULL)
 		plan = expr->plan = MemoryContextAllocZero(ex->script->mcxt, sizeof(PsmPlan));
 	else if (plan->plan != NULL)
-	{
-		/* an outer execution may be running the old plan: it goes with the script */
-		MemoryContext oldcontext = MemoryContextSwitchTo(ex->script->mcxt);
-
-		ex->script->retired = lappend(ex->script->retired, plan->plan);
-		MemoryContextSwitchTo(oldcontext);
-		plan->plan = NULL;
-	}
+		retire(ex->script, plan);
 
 	options.parserSetup = psm_parser_setup;
 	options.parserSetupArg = expr;

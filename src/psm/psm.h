@@ -431,7 +431,7 @@ struct PsmScript
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
-	/* owned by exec.c: the operations of the last execution, see operations_json() */
+	/* owned by operations.c: the operations of the last execution, see operations_json() */
 	TwOperation *last_ops;
 	int			last_nops;
 	uint64		last_generation;
@@ -784,16 +784,12 @@ psm_eval_cleanup(PsmExec *ex)
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
-extern bool psm_writes_rows(int spi_code);
-extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
 extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
-extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
-extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In condition.c */
 
@@ -837,6 +833,12 @@ extern bool psm_guess_try(PsmGuess *guess, const char *name);
 extern const char *psm_guess_hint(const PsmGuess *guess, const char *otherwise);
 extern void psm_guess_fields(PsmGuess *guess, const PsmVar *var);
 extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset);
+
+/* In operations.c */
+extern bool psm_writes_rows(int spi_code);
+extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
+extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
+extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In handle.c: conditions, their handlers and savepoints */
 extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);

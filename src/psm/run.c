@@ -77,7 +77,10 @@ run_body(PsmRun *run, int number, TwOutcome *outcome)
 		outcome->started_at = GetCurrentTimestamp();
 
 	if (run->tracking != TW_TRACK_NONE)
+	{
 		tw_track_begin(run->tracking);
+		tw_track_base_here();
+	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 	psm_block_run(run->source, run->length, run->params, PSM_MAKE_IMMEDIATE, outcome);
 	if (run->claim.job != NULL)

@@ -86,5 +86,32 @@ END$$;
 SELECT * FROM rec_replaced(1);
 RESET check_function_bodies;
 
+-- Casts that fail leave no memory behind, nor does a row that is asked for once a row
+SELECT (tw.atomic($$BEGIN
+  DECLARE i int DEFAULT 0;
+  DECLARE s varchar(3);
+  DECLARE at_first, at_last bigint;
+  DECLARE CONTINUE HANDLER FOR SQLSTATE '22001' BEGIN END;
+  WHILE i < 3000 DO
+    SET i = i + 1;
+    SET s = i + 10000;
+    IF i = 1000 THEN SELECT sum(used_bytes) INTO at_first FROM pg_backend_memory_contexts; END IF;
+  END WHILE;
+  SELECT sum(used_bytes) INTO at_last FROM pg_backend_memory_contexts;
+  RETURN at_last - at_first < 100000;
+END$$)).result;
+SET plan_cache_mode = force_generic_plan;
+SELECT (tw.atomic($$BEGIN
+  DECLARE r rec_t;
+  DECLARE used bigint;
+  SET r = ROW(1, repeat('x', 1000));
+  SELECT max(m.used_bytes) INTO used FROM generate_series(1, 3000) AS g,
+    LATERAL (SELECT sum(used_bytes) AS used_bytes FROM pg_backend_memory_contexts
+      WHERE g = 3000 AND name = 'ExprContext') AS m
+    WHERE concat(r, g) <> '';
+  RETURN used < 1000000;
+END$$)).result;
+RESET plan_cache_mode;
+
 DROP FUNCTION rec_open, rec_return, rec_trigger, rec_set, rec_replaced;
 DROP TABLE rec_t;

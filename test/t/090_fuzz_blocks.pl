@@ -1,0 +1,21 @@
+# Random programs in the block language do what a model of it says, also when they are
+# cancelled, terminated and run out of time.  test/fuzz/blocks runs longer on demand.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TransactionalWriter;
+
+my $seconds = $ENV{TW_FUZZ_SECONDS} || 8;
+my $node = new_server('main', 'fsync = off', 'log_min_messages = warning');
+my @fuzz = ("$FindBin::Bin/../fuzz/blocks", '--seconds', $seconds, '--log', $node->logfile);
+
+$ENV{PGDATABASE} = 'postgres';
+$node->command_like(\@fuzz, qr/all as expected/, 'programs do what the model says');
+$node->command_like([ @fuzz, '--chaos' ], qr/all as expected/,
+	'interrupted ones leave all or nothing, and the server is well');
+
+$node->stop;
+done_testing();
