@@ -11,6 +11,10 @@
  * keys among them, row security, columns that are generated or number themselves,
  * indexes that check uniqueness later, partitioned tables.
  *
+ * Unlike COPY it goes through all of the shared buffers, as INSERT does: in COPY's
+ * small ring each page is written out, and the log before it, as soon as the ring
+ * comes around.
+ *
  * The rows read are counted, so that a batch needs no other look at them to know
  * that none is missing.
  */
@@ -21,6 +25,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -41,7 +46,6 @@ typedef struct Sink
 	Relation	rel;
 	EState	   *estate;
 	ResultRelInfo *info;
-	BulkInsertState bulk;
 	CommandId	cid;
 	TupleTableSlot *slots[ROWS_AT_A_TIME];
 	int			n;				/* rows in slots */
@@ -75,6 +79,7 @@ is_possible(const StageTarget *target, Relation rel)
 	ListCell   *lc;
 
 	if (target->mode != STAGE_APPEND || rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
 		rel->trigdesc != NULL || rel->rd_rel->relrowsecurity)
 		return false;
 	foreach(lc, target->columns)
@@ -125,7 +130,6 @@ sink_open(Sink *sink, Relation rel, Relation staging)
 	sink->info = makeNode(ResultRelInfo);
 	ExecInitResultRelation(sink->estate, sink->info, 1);
 	ExecOpenIndices(sink->info, false);
-	sink->bulk = GetBulkInsertState();
 	sink->cid = GetCurrentCommandId(true);
 	sink->constraints = RelationGetDescr(rel)->constr != NULL;
 	sink->map = map_columns(rel, staging);
@@ -137,7 +141,7 @@ sink_flush(Sink *sink)
 	CHECK_FOR_INTERRUPTS();
 	if (sink->n == 0)
 		return;
-	table_multi_insert(sink->rel, sink->slots, sink->n, sink->cid, 0, sink->bulk);
+	table_multi_insert(sink->rel, sink->slots, sink->n, sink->cid, 0, NULL);
 	for (int i = 0; i < sink->n; i++)
 	{
 		TupleTableSlot *slot = sink->slots[i];
@@ -160,10 +164,14 @@ sink_row(Sink *sink, TupleTableSlot *source)
 	TupleTableSlot *slot;
 
 	if (sink->slots[sink->n] == NULL)
-		sink->slots[sink->n] = table_slot_create(sink->rel, &sink->estate->es_tupleTable);
+		sink->slots[sink->n] = ExecAllocTableSlot(&sink->estate->es_tupleTable,
+												  RelationGetDescr(sink->rel), &TTSOpsHeapTuple);
 	slot = sink->slots[sink->n];
 	if (sink->map == NULL)
-		ExecCopySlot(slot, source);
+	{
+		/* a copy, because a thousand pinned buffers cost more */
+		(void) ExecStoreHeapTuple(ExecCopySlotHeapTuple(source), slot, true);
+	}
 	else
 	{
 		slot_getallattrs(source);
@@ -191,7 +199,6 @@ static void
 sink_close(Sink *sink)
 {
 	sink_flush(sink);
-	FreeBulkInsertState(sink->bulk);
 	table_finish_bulk_insert(sink->rel, 0);
 	ExecResetTupleTable(sink->estate->es_tupleTable, false);
 	ExecCloseResultRelations(sink->estate);

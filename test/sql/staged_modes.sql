@@ -135,6 +135,21 @@ SELECT * FROM batch('part3', '{"table": "part", "mode": "append"}', $$INSERT INT
 SELECT * FROM batch('part4', '{"table": "part_12", "mode": "overwrite"}', $$INSERT INTO $S VALUES ('2026-12-06', 'us', 6)$$);
 SELECT tableoid::regclass, * FROM part ORDER BY day, region;
 
+-- A bulk append: dropped columns, a partition by its own name, checks, values out of line
+CREATE TABLE plain (gone int, a int CHECK (a > 0), gone2 int, b text, UNIQUE (a));
+ALTER TABLE plain DROP COLUMN gone, DROP COLUMN gone2;
+ALTER TABLE plain ALTER b SET STORAGE external;
+SELECT * FROM batch('plain', '{"table": "plain", "mode": "append"}', $$INSERT INTO $S SELECT n, repeat(n::text, n) FROM generate_series(1, 5000, 100) n$$);
+SELECT count(*), sum(a), sum(length(b)), max(length(b)) FROM plain;
+SET enable_seqscan = off;
+SELECT a, length(b) FROM plain WHERE a = 4901;
+RESET enable_seqscan;
+SELECT * FROM batch('plain2', '{"table": "plain", "mode": "append"}', $$INSERT INTO $S VALUES (2, 'x'), (-1, 'y')$$);
+SELECT * FROM batch('plain2', '{"table": "plain", "mode": "append"}', $$INSERT INTO $S VALUES (2, 'x'), (1, 'y')$$);
+SELECT * FROM batch('leaf', '{"table": "part_12", "mode": "append"}', $$INSERT INTO $S VALUES ('2026-12-07', 'us', 7)$$);
+SELECT * FROM batch('leaf2', '{"table": "part_12", "mode": "append"}', $$INSERT INTO $S VALUES ('2027-12-07', 'us', 7)$$);
+SELECT * FROM part_12 ORDER BY day;
+
 -- Triggers, row security, foreign keys from and to, views: all as before
 CREATE TABLE log (what text);
 CREATE FUNCTION log() RETURNS trigger LANGUAGE plpgsql AS $$
