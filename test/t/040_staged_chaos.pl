@@ -140,18 +140,24 @@ sub fault
 	my $dice = rand;
 
 	return if $dice > 0.5;
-	usleep rand $most;
+	usleep rand $most if $dice < 0.06 || $dice >= 0.16;
 	if ($dice < 0.06)
 	{
 		$faults{'immediate shutdown'}++;
 		$node->stop('immediate');
 		$node->start;
 	}
-	elsif ($dice < 0.12)
+	elsif ($dice < 0.16)
 	{
-		my $pid = query("SELECT pid FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()
-			AND query ~ '^SELECT (open|load|publish)' ORDER BY random() LIMIT 1");
+		my $pid = '';
 
+		# whoever is at it by then
+		for (1 .. 5)
+		{
+			last if $pid =~ /^\d+$/;
+			$pid = query("SELECT pid FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()
+			AND query ~ '^SELECT (open|load|publish)' ORDER BY random() LIMIT 1");
+		}
 		return if $pid !~ /^\d+$/;
 		$faults{'kill -9 of a backend'}++;
 		kill 'KILL', $pid;
