@@ -520,7 +520,7 @@ COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jso
 CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
 	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
 	OUT phase_at timestamptz) RETURNS SETOF record
-LANGUAGE C VOLATILE PARALLEL SAFE
+LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_publish_progress';
 COMMENT ON FUNCTION tw.publish_progress() IS
 'the publishes that are under way in this database, of the jobs the current user may use; see view tw.publish_progress';
