@@ -144,7 +144,8 @@ judge(Filter *filter, TwRelation *relation, TwCondition *condition, HeapTuple tu
 		return true;
 	conflict.relid = relation->key.relid;
 	conflict.tid = tuple->t_self;
-	conflict.tuple = tuple;
+	/* of an old file the layout is not known any more */
+	conflict.tuple = filter->rel != NULL ? tuple : NULL;
 	conflict.condition = condition;
 	conflict.failure = filter->failure;
 	return sink(&conflict, arg);
