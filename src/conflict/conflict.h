@@ -257,8 +257,7 @@ extern XLogRecPtr tw_quiet_lsn(TransactionId xmin);
 
 /* ---------- in scan.c: looking at what others have changed ---------- */
 
-extern bool tw_scan_probe(Relation rel, TwRelation *relation, TwCondition *condition,
-						  TwConflictSink sink, void *arg);
+extern bool tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg);
