@@ -126,8 +126,9 @@ typedef struct TwTrack
 	int			nsnapshots;
 	int			max_snapshots;
 
-	HTAB	   *relations;		/* TwRelation */
 	TwRelation *first_relation;
+	int			nrelations;
+	HTAB	   *relations;		/* of them, by key, once there are many; otherwise NULL */
 	TwRelation **end_relation;	/* where the next one goes */
 	TwRelation *last_relation;	/* asked for last */
 	struct tw_probe_hash *probes;
