@@ -136,7 +136,7 @@ query_create(EState *estate)
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->callback);
 	dlist_push_head(&tw_track->queries, &query->node);
 	if (tw_track->scans == NULL)
-		tw_track->scans = tw_scan_create(tw_track->mcxt, 32, NULL);
+		tw_track->scans = tw_scan_create(tw_track->mcxt, 8, NULL);
 	return query;
 }
 

@@ -106,11 +106,8 @@ validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
 	else
 	{
 		go_on = tw_scan_pages(rel, relation, sink, arg);
-		if (relation->whole == NULL)
-		{
-			for (TwCondition *c = relation->probes; c != NULL && go_on; c = c->next)
-				go_on = tw_scan_probe(rel, relation, c, sink, arg);
-		}
+		if (go_on && relation->whole == NULL)
+			go_on = tw_scan_probes(rel, relation, sink, arg);
 	}
 	if (go_on && relation->nrows > 0)
 		go_on = tw_scan_rows(rel, relation, sink, arg);
