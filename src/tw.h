@@ -488,6 +488,11 @@ extern void tw_task_before_commit(void);
 extern void tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_task_clear(void);
 
+/* ---------- in stage/schema.c ---------- */
+
+/* For tw.reassign_job: the staging of the job's open batches gets its new owner */
+extern void tw_stage_reassign(const char *job, Oid owner);
+
 /* ---------- in stage/progress.c ---------- */
 
 /* Asks for shared memory, when the library is being preloaded */

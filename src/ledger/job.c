@@ -436,6 +436,7 @@ tw_reassign_job(PG_FUNCTION_ARGS)
 		row.owner = owner;
 	} while (!tw_job_update(&row));
 
+	tw_stage_reassign(job, owner);
 	tw_audit_record(TW_ACTION_REASSIGN, job, NULL, GetUserNameFromId(owner, false));
 	PG_RETURN_VOID();
 }

@@ -184,7 +184,7 @@ take_over(const Request *request, StageBatch *batch)
 		stage_check_epoch(batch, request->epoch);
 	if (strcmp(batch->fingerprint, request->fingerprint) != 0)
 		mismatch(request, "opened");
-	stage_take_over(batch, request->epoch, request->expires_at);
+	stage_take_over(batch, request->epoch, request->expected_tasks, request->expires_at);
 }
 
 /* ---------- a new one ---------- */

@@ -198,8 +198,14 @@ stage_insert(const StageBatch *batch)
 
 /* The caller holds the lock exclusively, so nobody else changes the row */
 void
-stage_take_over(StageBatch *batch, int64 epoch, TimestampTz expires_at)
+stage_take_over(StageBatch *batch, int64 epoch, int expected_tasks, TimestampTz expires_at)
 {
+	if (expected_tasks >= 0)
+	{
+		batch->expected_tasks = expected_tasks;
+		batch->row.nulls[TW_STAGE_EXPECTED_TASKS] = false;
+		batch->row.values[TW_STAGE_EXPECTED_TASKS] = Int32GetDatum(expected_tasks);
+	}
 	batch->has_epoch = true;
 	batch->epoch = epoch;
 	batch->expires_at = expires_at;

@@ -36,6 +36,7 @@
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
@@ -43,7 +44,9 @@
 #include "catalog/pg_namespace.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "commands/schemacmds.h"
 #include "commands/sequence.h"
+#include "commands/tablecmds.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -64,6 +67,7 @@
 
 static void append_column(StringInfo buf, Relation rel, const StageColumn *column,
 						  bool triggers);
+static List *tables_of(Oid schema);
 static bool lock_tables(Oid schema);
 
 char *
@@ -392,18 +396,57 @@ stage_table_check(const StageTarget *target)
 	table_close(rel, NoLock);
 }
 
+/* ---------- another owner ---------- */
+
+static void
+give(Oid schema, Oid owner)
+{
+	Oid			save_user;
+	int			save_context;
+	ListCell   *lc;
+
+	/* who may give the job away may give its staging, whatever rights that takes */
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, save_context | SECURITY_LOCAL_USERID_CHANGE);
+	AlterSchemaOwner_oid(schema, owner);
+	foreach(lc, tables_of(schema))
+	{
+		ATExecChangeOwner(lfirst_oid(lc), owner, true, AccessExclusiveLock);
+		CommandCounterIncrement();
+	}
+	SetUserIdAndSecContext(save_user, save_context);
+}
+
+/* The staging of a job's open batches goes with the job; waits for tasks that are loading */
+void
+tw_stage_reassign(const char *job, Oid owner)
+{
+	Datum		key = CStringGetTextDatum(job);
+	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_STAGE, SnapshotSelf, 1, &key);
+	TwRow		row;
+
+	while (tw_table_scan_next(scan, ForwardScanDirection, &row))
+	{
+		int64		number = DatumGetInt64(row.values[TW_STAGE_BATCH]);
+		Oid			schema = get_namespace_oid(stage_schema_name(number), true);
+
+		if (OidIsValid(schema))
+			give(schema, owner);
+	}
+	tw_table_scan_end(scan);
+}
+
 /* ---------- removing ---------- */
 
-/* Locks all tables of a schema if nobody else uses them */
-static bool
-lock_tables(Oid schema)
+/* All tables of a schema, those that users have made as well */
+static List *
+tables_of(Oid schema)
 {
 	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	List	   *tables = NIL;
-	ListCell   *lc;
 
 	ScanKeyInit(&key, Anum_pg_class_relnamespace, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(schema));
@@ -417,8 +460,16 @@ lock_tables(Oid schema)
 	}
 	systable_endscan(scan);
 	table_close(pg_class, AccessShareLock);
+	return tables;
+}
 
-	foreach(lc, tables)
+/* Locks all tables of a schema if nobody else uses them */
+static bool
+lock_tables(Oid schema)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables_of(schema))
 	{
 		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessExclusiveLock))
 			return false;

@@ -121,7 +121,10 @@ extern void stage_require(const char *job, const char *batch_id, StageBatch *bat
 extern pg_noreturn void stage_unknown(const char *job, const char *batch_id);
 extern void stage_from_row(const TwRow *row, StageBatch *batch);
 extern void stage_insert(const StageBatch *batch);
-extern void stage_take_over(StageBatch *batch, int64 epoch, TimestampTz expires_at);
+
+/* expected_tasks -1: as they were */
+extern void stage_take_over(StageBatch *batch, int64 epoch, int expected_tasks,
+							TimestampTz expires_at);
 
 /* TW001 and 22023 unless epoch is the batch's */
 extern void stage_check_epoch(const StageBatch *batch, int64 epoch);

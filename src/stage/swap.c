@@ -15,9 +15,14 @@
  * one of the tasks would see some of the rows and not the others.  Therefore
  * partitions are swapped only when no session has such a snapshot; and since an
  * older statement may still be at it, when the partitions can be locked without
- * queueing.  Otherwise, after a second of trying, the rows are moved.  A snapshot
- * taken after the last task and kept (REPEATABLE READ) sees the new rows already
- * when it first looks after the publish: all of them, or none.
+ * queueing.  Otherwise, after a second of trying, the rows are moved.
+ *
+ * A query locks what it reads before it takes its snapshot, so at READ COMMITTED it
+ * sees the swap as any other commit.  What has its snapshot first, taken after the
+ * last task, and comes to the partition after the publish sees the new rows of it
+ * already: all of them, but other tables as they were.  That is a transaction at
+ * REPEATABLE READ or SERIALIZABLE, or a function that a query calls.  The same
+ * holds for TRUNCATE and ATTACH PARTITION, and nothing can be done here about it.
  *
  * Locks: AccessExclusiveLock on the partitions, in the order of their bounds, as
  * the last step of a publish; nobody waits behind us while we try.

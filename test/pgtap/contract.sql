@@ -37,6 +37,22 @@ SELECT is(pg_temp.signature('tw.prune_ledger'),
 	'tw.prune_ledger(job text, older_than interval) bigint', 'tw.prune_ledger');
 SELECT is(pg_temp.signature('tw.reassign_job'),
 	'tw.reassign_job(job text, owner regrole) void', 'tw.reassign_job');
+SELECT is(pg_temp.signature('tw.open_batch'),
+	'tw.open_batch(job text, batch_id text, targets jsonb, expected_tasks integer DEFAULT NULL::integer, '
+	'epoch bigint DEFAULT NULL::bigint, timeout interval DEFAULT NULL::interval, logged boolean DEFAULT false, '
+	'guards text[] DEFAULT ''{}''::text[]) tw.staged_batch', 'tw.open_batch');
+SELECT is(pg_temp.signature('tw.attach_task'),
+	'tw.attach_task(job text, batch_id text, task text, epoch bigint DEFAULT NULL::bigint, '
+	'OUT target regclass, OUT staging regclass, OUT status text) SETOF record', 'tw.attach_task');
+SELECT is(pg_temp.signature('tw.commit_task'),
+	'tw.commit_task(message jsonb DEFAULT NULL::jsonb) void', 'tw.commit_task');
+SELECT is(pg_temp.signature('tw.publish'),
+	'tw.publish(job text, batch_id text, epoch bigint DEFAULT NULL::bigint, audit text DEFAULT NULL::text) tw.outcome',
+	'tw.publish');
+SELECT is(pg_temp.signature('tw.abort_batch'),
+	'tw.abort_batch(job text, batch_id text, epoch bigint DEFAULT NULL::bigint, reason text DEFAULT NULL::text) void',
+	'tw.abort_batch');
+SELECT is(pg_temp.signature('tw.expire_batches'), 'tw.expire_batches() bigint', 'tw.expire_batches');
 SELECT is(pg_temp.signature('tw.commit_offset'),
 	'tw.commit_offset(job text, source text, partition text, expected text, next text) void', 'tw.commit_offset');
 SELECT is(pg_temp.signature('tw.offset'),

@@ -103,6 +103,24 @@ SELECT tw.publish('rights', 'b4');
 SELECT tw.abort_batch('rights', 'b4');
 RESET ROLE;
 
+-- A job that is given away takes its staging along
+GRANT stage_other TO stage_etl;
+SET ROLE stage_etl;
+SELECT status FROM tw.open_batch('rights', 'b6', '[{"table": "whoami", "mode": "append"}]');
+SELECT tw.reassign_job('rights', 'stage_other');
+RESET ROLE;
+REVOKE stage_other FROM stage_etl;
+GRANT INSERT ON whoami TO stage_other;
+SET ROLE stage_other;
+DO $$
+BEGIN
+	EXECUTE format('INSERT INTO %s VALUES (6)', staging) FROM tw.attach_task('rights', 'b6', '1');
+	PERFORM tw.commit_task();
+END $$;
+SELECT status, rows FROM tw.publish('rights', 'b6');
+RESET ROLE;
+SELECT * FROM whoami WHERE id = 6;
+
 -- A schema of that name that is somebody's is left alone
 SELECT 'tw_batch_' || last_value + 1 AS next FROM tw.stage_number \gset
 CREATE SCHEMA :next;

@@ -124,9 +124,10 @@ is(query(q(SELECT rows, result FROM tw.publish('staged', 'many'))), '1000|{"task
 
 query(sprintf $open, 'dumped', 'NULL, logged => true');
 load('dumped', 1);
-$node->command_ok([ 'pg_dump', '-f', PostgreSQL::Test::Utils::tempdir() . '/dump', $node->connstr('postgres') ], 'an open batch is dumped');
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr('postgres') ], 'an open batch is dumped');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
-my ($restored, undef, $complaint) = $node->psql('restored', slurp_file(PostgreSQL::Test::Utils::tempdir() . '/dump'), on_error_stop => 1);
+my ($restored, undef, $complaint) = $node->psql('restored', PostgreSQL::Test::Utils::slurp_file($dump), on_error_stop => 1);
 is($complaint, '', 'and restored');
 is($node->safe_psql('restored', q(SELECT status, rows FROM tw.publish('staged', 'dumped'))), 'applied|1', 'and published there');
 is($node->safe_psql('restored', q(SELECT count(*) FROM t WHERE batch = 'dumped')), '1', 'with its rows');

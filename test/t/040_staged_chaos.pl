@@ -67,8 +67,9 @@ BEGIN
 	END IF;
 	RETURN s;
 END $$;
--- what must never be seen, in one snapshot
-CREATE FUNCTION anomalies() RETURNS SETOF text LANGUAGE sql STABLE AS $$
+-- What must never be seen, in one snapshot.  It is a view and not a function because a query locks
+-- its tables before it takes its snapshot, and a function after that: see swap.c.
+CREATE VIEW anomalies (anomaly) AS
 	SELECT format('batch %s has %s events', batch, count(*)) FROM events GROUP BY batch
 		HAVING count(*) <> 40 OR count(DISTINCT (task, n)) <> 40
 	UNION ALL
@@ -78,8 +79,7 @@ CREATE FUNCTION anomalies() RETURNS SETOF text LANGUAGE sql STABLE AS $$
 	SELECT format('position %s, state %s to %s of %s, snap %s to %s of %s', next, s.min, s.max, s.count, p.min, p.max, p.count)
 	FROM positions, (SELECT min(batch), max(batch), count(*) FROM state) s,
 		(SELECT min(batch), max(batch), count(*) FROM snap) p
-	WHERE next > 0 AND (s.min, s.max, s.count, p.min, p.max, p.count) IS DISTINCT FROM (next, next, 40::bigint, next, next, 40::bigint)
-$$;
+	WHERE next > 0 AND (s.min, s.max, s.count, p.min, p.max, p.count) IS DISTINCT FROM (next, next, 40::bigint, next, next, 40::bigint);
 SQL
 
 # ---------- sessions ----------
@@ -127,7 +127,7 @@ sub read_on
 {
 	return if $reader && $reader->pumpable;
 	eval { $reader->finish } if $reader;
-	$reader = IPC::Run::start([ 'bash', '-c', 'yes "SELECT anomalies(); SELECT \'polled\';" | head -n 100000 | psql "$@"', '-', @connection ],
+	$reader = IPC::Run::start([ 'bash', '-c', 'yes "TABLE anomalies; SELECT \'polled\';" | head -n 100000 | psql "$@"', '-', @connection ],
 		'<' => \undef, '>>' => $seen, '2>' => '/dev/null');
 }
 
@@ -209,8 +209,8 @@ foreach my $b (1 .. $batches)
 		$answers{"publish: $status"}++;
 		$published = $status eq 'applied' || $status eq 'already_committed';
 	}
-	my $found = query("SELECT string_agg(a, '_') FROM anomalies() a");
-	push @wrong, "batch $b: $found" if $found ne 'lost';
+	my $found = query('SELECT count(*) FROM anomalies');
+	push @wrong, "batch $b: $found" if $found ne '0';
 }
 note sprintf '%d batches in %.0f s', $batches, time - $started;
 note join ', ', map { "$_: $faults{$_}" } sort keys %faults;
@@ -225,7 +225,7 @@ my %reader_saw = map { $_ => 1 } grep { $_ ne 'polled' } @polled;
 cmp_ok(scalar @polled, '>', $batches, 'the reader polled ' . @polled . ' times');
 is_deeply([ keys %reader_saw ], [], 'and never saw a part of a batch');
 is_deeply(\@wrong, [], 'data, ledger and position agreed after each batch');
-is($node->safe_psql('postgres', 'SELECT anomalies()'), '', 'and at the end');
+is($node->safe_psql('postgres', 'TABLE anomalies'), '', 'and at the end');
 is($node->safe_psql('postgres', 'SELECT count(*), sum(batch) FROM events'),
 	join('|', 40 * $batches, 40 * $batches * ($batches + 1) / 2), 'every row is there once');
 is($node->safe_psql('postgres', 'SELECT next FROM positions'), $batches, 'the position is the last batch');
