@@ -428,6 +428,7 @@ struct PsmScript
 	uint64		cache_key;
 	List	   *search_path;	/* schemas that it was compiled under, by OID */
 	int			scanner_settings;	/* likewise */
+	Oid			role;			/* likewise */
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
@@ -688,6 +689,7 @@ typedef struct PsmPlan
 	LocalTransactionId cached_lxid; /* we hold a reference in this transaction */
 	ExprState  *state;
 	LocalTransactionId state_lxid;	/* state was made in this transaction */
+	Oid			state_role;		/* by this role, which may execute the functions in it */
 	bool		in_use;			/* being evaluated further out: do not touch */
 } PsmPlan;
 
