@@ -346,6 +346,205 @@ GRANT SELECT ON tw.in_doubt TO PUBLIC;
 COMMENT ON VIEW tw.in_doubt IS
 'prepared batches of the jobs the current user may use, neither committed nor rolled back. fenced: of an older epoch than the job''s; overdue: older than transactional_writer.prepared_timeout';
 
+-- ---------------------------------------------------------------------------
+-- Staged batches.  The tables as above; the staging tables themselves are in a
+-- schema for each batch, tw_batch_<n>, which belongs to the job's owner.
+-- ---------------------------------------------------------------------------
+
+CREATE SEQUENCE tw.stage_number;
+
+-- A row for each open batch
+CREATE TABLE tw.stage (
+	job text COLLATE pg_catalog."C" NOT NULL,
+	batch_id text COLLATE pg_catalog."C" NOT NULL,
+	batch bigint NOT NULL,
+	epoch bigint,
+	expected_tasks int,
+	logged boolean NOT NULL,
+	fingerprint text NOT NULL,
+	opened_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
+	guards text[] NOT NULL,
+	digests text[] NOT NULL,
+	CONSTRAINT stage_pkey PRIMARY KEY (job, batch_id)
+) USING heap;
+
+-- Tables are kept as regclass, which is dumped by name
+CREATE TABLE tw.stage_target (
+	batch bigint NOT NULL,
+	number int NOT NULL,
+	target pg_catalog.regclass NOT NULL,
+	staging pg_catalog.regclass NOT NULL,
+	options jsonb NOT NULL,
+	CONSTRAINT stage_target_pkey PRIMARY KEY (batch, number)
+) USING heap;
+
+-- Written when a task commits: rows is what it has staged for each target
+CREATE TABLE tw.stage_task (
+	batch bigint NOT NULL,
+	task text COLLATE pg_catalog."C" NOT NULL,
+	xid xid8 NOT NULL,
+	rows bigint[] NOT NULL,
+	committed_at timestamptz NOT NULL,
+	role pg_catalog.regrole NOT NULL,
+	message jsonb,
+	CONSTRAINT stage_task_pkey PRIMARY KEY (batch, task)
+) USING heap;
+
+-- Unlogged as the staging tables are: a task that is missing here after a crash
+-- has lost its rows.
+CREATE UNLOGGED TABLE tw.stage_alive (
+	batch bigint NOT NULL,
+	task text COLLATE pg_catalog."C" NOT NULL,
+	CONSTRAINT stage_alive_pkey PRIMARY KEY (batch, task)
+) USING heap;
+
+-- Schemas of ended batches that somebody still used
+CREATE TABLE tw.stage_leftover (
+	batch bigint NOT NULL,
+	since timestamptz NOT NULL,
+	CONSTRAINT stage_leftover_pkey PRIMARY KEY (batch)
+) USING heap;
+
+-- Whoever could write here could publish rows that nobody has staged
+REVOKE ALL ON tw.stage, tw.stage_target, tw.stage_task, tw.stage_alive, tw.stage_leftover FROM PUBLIC;
+REVOKE ALL ON SEQUENCE tw.stage_number FROM PUBLIC;
+
+COMMENT ON SEQUENCE tw.stage_number IS 'numbers the schemas of staged batches';
+COMMENT ON TABLE tw.stage IS 'open staged batches; see view tw.staged_batches';
+COMMENT ON TABLE tw.stage_target IS 'the targets of each open staged batch, and their staging tables';
+COMMENT ON TABLE tw.stage_task IS 'committed tasks of open staged batches; see view tw.staged_tasks';
+COMMENT ON TABLE tw.stage_alive IS 'committed tasks whose rows no crash of the server has taken';
+COMMENT ON TABLE tw.stage_leftover IS 'schemas of ended batches, to be dropped by tw.expire_batches';
+
+SELECT pg_catalog.pg_extension_config_dump('tw.stage_number', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.stage', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.stage_target', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.stage_task', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.stage_alive', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.stage_leftover', '');
+
+CREATE VIEW tw.staged_batches WITH (security_barrier) AS
+	SELECT s.job, s.batch_id, 'tw_batch_' OPERATOR(pg_catalog.||) s.batch AS schema, s.epoch,
+		coalesce(t.tasks, 0) AS tasks, s.expected_tasks, coalesce(t.rows, 0) AS rows,
+		g.bytes, pg_catalog.now() OPERATOR(pg_catalog.-) s.opened_at AS age,
+		s.opened_at, s.expires_at, s.logged, g.targets, s.guards
+	FROM tw.stage s
+		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) s.job
+		LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS tasks,
+				pg_catalog.sum((SELECT pg_catalog.sum(r) FROM pg_catalog.unnest(k.rows) AS r))::bigint AS rows
+			FROM tw.stage_task k WHERE k.batch OPERATOR(pg_catalog.=) s.batch) t ON true
+		LEFT JOIN LATERAL (SELECT pg_catalog.sum(coalesce(
+					(SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(p.relid))
+						FROM pg_catalog.pg_partition_tree(g.staging) AS p),
+					pg_catalog.pg_total_relation_size(g.staging)))::bigint AS bytes,
+				pg_catalog.jsonb_agg(g.options ORDER BY g.number) AS targets
+			FROM tw.stage_target g WHERE g.batch OPERATOR(pg_catalog.=) s.batch) g ON true
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+CREATE VIEW tw.staged_tasks WITH (security_barrier) AS
+	SELECT s.job, s.batch_id, k.task, k.rows, k.message, k.committed_at, k.role, k.xid
+	FROM tw.stage_task k
+		JOIN tw.stage s ON s.batch OPERATOR(pg_catalog.=) k.batch
+		JOIN tw.job j ON j.job OPERATOR(pg_catalog.=) s.job
+	WHERE pg_catalog.pg_has_role(j.owner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE');
+
+GRANT SELECT ON tw.staged_batches, tw.staged_tasks TO PUBLIC;
+
+COMMENT ON VIEW tw.staged_batches IS 'the open staged batches of the jobs the current user may use: tasks done and expected, rows, bytes, age';
+COMMENT ON VIEW tw.staged_tasks IS 'the committed tasks of those batches; rows: a number for each target, in their order';
+
+CREATE TYPE tw.staged_batch AS (
+	status text,
+	job text,
+	batch_id text,
+	epoch bigint,
+	schema text,
+	tasks int,
+	expected_tasks int,
+	expires_at timestamptz
+);
+COMMENT ON TYPE tw.staged_batch IS
+'an open staged batch. status: opened, taken_over or already_committed; schema: where its staging tables are; tasks: how many are committed';
+
+CREATE FUNCTION tw.open_batch(job text, batch_id text, targets jsonb, expected_tasks int DEFAULT NULL,
+	epoch bigint DEFAULT NULL, timeout interval DEFAULT NULL, logged boolean DEFAULT false,
+	guards text[] DEFAULT '{}') RETURNS tw.staged_batch
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_open_batch';
+COMMENT ON FUNCTION tw.open_batch(text, text, jsonb, int, bigint, interval, boolean, text[]) IS
+'opens a staged batch, or takes an open one over with a newer epoch. targets: [{"table", "mode", "key", "order_by", "delete_when", "where"}, ...]; logged: staged rows survive a crash of the server; guards: queries whose results must be the same at tw.publish. Errors: 22023, 25006, 42501, 42704, 42P01, 42P10, 42809, TW001, TW002, TW003';
+
+CREATE FUNCTION tw.attach_task(job text, batch_id text, task text, epoch bigint DEFAULT NULL,
+	OUT target regclass, OUT staging regclass, OUT status text) RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_attach_task';
+COMMENT ON FUNCTION tw.attach_task(text, text, text, bigint) IS
+'makes this transaction an attempt at a task (1 to 255 bytes). status attached: load the staging tables, call tw.commit_task and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, 42704, 55000, TW001, TW003, TW006, TW010';
+
+CREATE FUNCTION tw.commit_task(message jsonb DEFAULT NULL) RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_commit_task';
+COMMENT ON FUNCTION tw.commit_task(jsonb) IS
+'the task attached in this transaction is complete, when the transaction commits; message is kept in tw.staged_tasks for the driver. Errors: 25006, 55000, TW001, TW003, TW006, TW010';
+
+CREATE FUNCTION tw.publish(job text, batch_id text, epoch bigint DEFAULT NULL, audit text DEFAULT NULL)
+	RETURNS tw.outcome
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_publish';
+COMMENT ON FUNCTION tw.publish(text, text, bigint, text) IS
+'puts all that the committed tasks have staged into the targets, in the caller''s transaction, and drops the staging. audit: a block that looks at what is staged, by the targets'' unqualified names, and refuses it with SIGNAL. Errors: 21000, 22023, 23502, 25006, 40001, 42501, 42704, 42P01, 44000, 55000, TW001, TW002, TW003, TW007, TW009, TW010, and those of the audit block and the targets';
+
+CREATE FUNCTION tw.abort_batch(job text, batch_id text, epoch bigint DEFAULT NULL,
+	reason text DEFAULT NULL) RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_abort_batch';
+COMMENT ON FUNCTION tw.abort_batch(text, text, bigint, text) IS
+'ends an open staged batch without publishing it, and drops its staging; who, when and why go to tw.audit_log. Errors: 22023, 25006, 42501, 42704, TW001, TW003, TW006, TW010';
+
+CREATE FUNCTION tw.expire_batches() RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tw_expire_batches';
+COMMENT ON FUNCTION tw.expire_batches() IS
+'aborts the staged batches past their timeout, of the jobs the current user may use, and drops what ended batches had to leave; returns how many were aborted. Errors: 25006';
+
+CREATE PROCEDURE tw.run_chunks(job text, batch_id text, block text, first bigint, last bigint,
+	chunk_size bigint, params jsonb DEFAULT '{}', epoch bigint DEFAULT NULL,
+	conflicts text DEFAULT 'row', max_attempts int DEFAULT NULL,
+	INOUT chunks bigint DEFAULT NULL, INOUT skipped bigint DEFAULT NULL, INOUT rows bigint DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_run_chunks';
+COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jsonb, bigint, text, int, bigint, bigint, bigint) IS
+'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. skipped: chunks that were committed before; rows: written by this call. Errors: those of tw.run';
+
+CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
+	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
+	OUT phase_at timestamptz) RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'tw_publish_progress';
+COMMENT ON FUNCTION tw.publish_progress() IS
+'the publishes that are under way in this database, of the jobs the current user may use; see view tw.publish_progress';
+
+CREATE VIEW tw.publish_progress AS
+	SELECT p.pid, p.job, p.batch_id, p.phase, p."table", p.rows, p.total,
+		p.rows OPERATOR(pg_catalog.*) 100 OPERATOR(pg_catalog./) nullif(p.total, 0) AS percent,
+		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.started_at AS running,
+		CASE WHEN p.rows OPERATOR(pg_catalog.>) 0 AND p.total OPERATOR(pg_catalog.>) p.rows
+			THEN (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.phase_at)
+				OPERATOR(pg_catalog.*) ((p.total OPERATOR(pg_catalog.-) p.rows)::float8
+				OPERATOR(pg_catalog./) p.rows::float8) END AS phase_left
+	FROM tw.publish_progress() AS p;
+GRANT SELECT ON tw.publish_progress TO PUBLIC;
+COMMENT ON VIEW tw.publish_progress IS
+'what each publish is at: phase, table, rows of total, time left of the phase; empty unless the library is in shared_preload_libraries';
+
+-- Trigger of the staging tables
+CREATE FUNCTION tw.guard_staging() RETURNS trigger
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'tw_guard_staging';
+COMMENT ON FUNCTION tw.guard_staging() IS
+'keeps the tasks that share a staging table apart: rows come from an attached task, and a task changes its own only. Errors: 55000';
+
 -- ---------- LANGUAGE psm ----------
 
 CREATE FUNCTION tw.psm_call_handler() RETURNS language_handler

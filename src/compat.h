@@ -19,6 +19,50 @@
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
+/* 16: relfilenodes of the relation cache are called relfilelocators */
+#if PG_VERSION_NUM >= 160000
+#define TW_STORAGE_SUBID(rel) ((rel)->rd_firstRelfilelocatorSubid)
+#else
+#define TW_STORAGE_SUBID(rel) ((rel)->rd_firstRelfilenodeSubid)
+#endif
+
+/* 18: pg_class counts pages that are all-frozen */
+#if PG_VERSION_NUM >= 180000
+#define TW_EXCHANGE_ALL_FROZEN(a, b) EXCHANGE(int32, (a)->relallfrozen, (b)->relallfrozen)
+#else
+#define TW_EXCHANGE_ALL_FROZEN(a, b) ((void) 0)
+#endif
+
+/* 16: DefineIndex() takes the number of partitions, for the progress report */
+#if PG_VERSION_NUM >= 160000
+#define tw_define_index(relid, stmt) \
+	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, -1, false, true, false, false, true)
+#else
+#define tw_define_index(relid, stmt) \
+	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, false, true, false, false, true)
+#endif
+
+/* 16: rights are looked up in a list of their own; 18: partitions to be pruned in a set */
+#if PG_VERSION_NUM >= 180000
+#define tw_init_range_table(estate, pstate) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable, (pstate)->p_rteperminfos, bms_make_singleton(1))
+#elif PG_VERSION_NUM >= 160000
+#define tw_init_range_table(estate, pstate) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable, (pstate)->p_rteperminfos)
+#else
+#define tw_init_range_table(estate, pstate) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable)
+#endif
+
+/* 16: ExecInsertIndexTuples() can leave out all but summarizing indexes */
+#if PG_VERSION_NUM >= 160000
+#define tw_insert_index_tuples(info, slot, estate) \
+	ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL, false)
+#else
+#define tw_insert_index_tuples(info, slot, estate) \
+	ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL)
+#endif
+
 /* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn __attribute__((noreturn))
@@ -36,6 +80,13 @@
 #define tw_lock_held(tag, mode) LockHeldByMe(tag, mode, false)
 #else
 #define tw_lock_held(tag, mode) LockHeldByMe(tag, mode)
+#endif
+
+/* 17: MyProc->pgprocno became MyProcNumber */
+#if PG_VERSION_NUM >= 170000
+#define TW_MY_PROC_NUMBER MyProcNumber
+#else
+#define TW_MY_PROC_NUMBER (MyProc->pgprocno)
 #endif
 
 /* 17: ResourceOwnerReleaseAllPlanCacheRefs became ReleaseAllPlanCacheRefsInOwner */

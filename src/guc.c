@@ -2,13 +2,14 @@
  * guc.c
  *		The settings, transactional_writer.*.
  *
- * All can be set by anyone for their own session or transaction: none of them
- * weakens what another session is promised.
+ * All but the worker's can be set by anyone for their own session or transaction:
+ * none of them weakens what another session is promised.
  */
 #include "tw.h"
 
 #include <limits.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 int			tw_max_attempts = 5;
@@ -20,6 +21,9 @@ int			tw_max_tracked_rows = 1000000;
 bool		tw_history = true;
 int			tw_block_cache = 64;
 bool		tw_log_failures = true;
+int			tw_batch_timeout = 86400;
+int			tw_worker_interval = 60;
+char	   *tw_worker_databases = NULL;
 int			tw_prepared_timeout = 600;
 
 void
@@ -66,6 +70,21 @@ tw_guc_init(void)
 							 "Write what CALL tw.run had to retry or gave up on to tw.failures.",
 							 NULL, &tw_log_failures, true,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.batch_timeout",
+							"Age at which an open staged batch is aborted.",
+							"tw.open_batch can set another for a batch; see tw.expire_batches.",
+							&tw_batch_timeout, 86400, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("transactional_writer.worker_interval",
+							"Pause between two rounds of the background worker.",
+							NULL, &tw_worker_interval, 60, 1, 86400,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	/* a server setting: without preloading it can only be what the server started with */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomStringVariable("transactional_writer.worker_databases",
+								   "Databases whose staged batches and ledgers a background worker cleans up.",
+								   NULL, &tw_worker_databases, "postgres",
+								   PGC_POSTMASTER, GUC_LIST_INPUT, NULL, NULL, NULL);
 	DefineCustomIntVariable("transactional_writer.prepared_timeout",
 							"Age from which a prepared batch is reported as overdue.",
 							"It stays prepared until somebody resolves it. 0 turns it off.",

@@ -37,6 +37,9 @@ extern int	tw_max_tracked_rows;
 extern bool tw_history;
 extern int	tw_block_cache;		/* compiled blocks kept in a session */
 extern bool tw_log_failures;	/* write tw.failures */
+extern int	tw_batch_timeout;	/* s */
+extern int	tw_worker_interval; /* s */
+extern char *tw_worker_databases;
 extern int	tw_prepared_timeout;	/* s, 0: none */
 
 extern void tw_guc_init(void);
@@ -44,6 +47,11 @@ extern void tw_guc_init(void);
 /* ---------- in xact.c: the only transaction callbacks ---------- */
 
 extern void tw_xact_init(void);
+
+/* ---------- in worker.c ---------- */
+
+/* Registers the background workers, when the library is being preloaded */
+extern void tw_worker_init(void);
 
 /* ---------- in table.c: the only direct access to our own tables ---------- */
 
@@ -54,6 +62,11 @@ typedef enum TwTable
 	TW_TABLE_BATCH_OUTCOME,
 	TW_TABLE_FAILURE,
 	TW_TABLE_AUDIT,
+	TW_TABLE_STAGE,
+	TW_TABLE_STAGE_TARGET,
+	TW_TABLE_STAGE_TASK,
+	TW_TABLE_STAGE_ALIVE,
+	TW_TABLE_STAGE_LEFTOVER,
 	TW_TABLE_PREPARED,
 	TW_TABLE_OFFSET
 } TwTable;
@@ -66,6 +79,11 @@ typedef enum TwIndex
 	TW_INDEX_BATCH_STARTED,		/* (job, started_at) */
 	TW_INDEX_BATCH_OUTCOME,		/* keys xid, job, batch_id */
 	TW_INDEX_FAILURE,			/* (job, at) */
+	TW_INDEX_STAGE,				/* (job, batch_id) */
+	TW_INDEX_STAGE_TARGET,		/* (batch, number) */
+	TW_INDEX_STAGE_TASK,		/* (batch, task) */
+	TW_INDEX_STAGE_ALIVE,		/* (batch, task) */
+	TW_INDEX_STAGE_LEFTOVER,	/* (batch) */
 	TW_INDEX_AUDIT,				/* (job, batch_id) */
 	TW_INDEX_PREPARED,			/* (gid, number), key gid */
 	TW_INDEX_PREPARED_XID,		/* (xid) */
@@ -101,6 +119,30 @@ enum
 };
 enum
 {
+	TW_STAGE_JOB, TW_STAGE_BATCH_ID, TW_STAGE_BATCH, TW_STAGE_EPOCH, TW_STAGE_EXPECTED_TASKS,
+	TW_STAGE_LOGGED, TW_STAGE_FINGERPRINT, TW_STAGE_OPENED_AT, TW_STAGE_EXPIRES_AT,
+	TW_STAGE_GUARDS, TW_STAGE_DIGESTS, TW_STAGE_NATTS
+};
+enum
+{
+	TW_STARGET_BATCH, TW_STARGET_NUMBER, TW_STARGET_TARGET, TW_STARGET_STAGING,
+	TW_STARGET_OPTIONS, TW_STARGET_NATTS
+};
+enum
+{
+	TW_STASK_BATCH, TW_STASK_TASK, TW_STASK_XID, TW_STASK_ROWS, TW_STASK_COMMITTED_AT,
+	TW_STASK_ROLE, TW_STASK_MESSAGE, TW_STASK_NATTS
+};
+enum
+{
+	TW_ALIVE_BATCH, TW_ALIVE_TASK, TW_ALIVE_NATTS
+};
+enum
+{
+	TW_LEFTOVER_BATCH, TW_LEFTOVER_SINCE, TW_LEFTOVER_NATTS
+};
+enum
+{
 	TW_PREPARED_GID, TW_PREPARED_NUMBER, TW_PREPARED_XID, TW_PREPARED_JOB, TW_PREPARED_BATCH_ID,
 	TW_PREPARED_EPOCH, TW_PREPARED_NATTS
 };
@@ -109,7 +151,7 @@ enum
 	TW_OFFSET_JOB, TW_OFFSET_SOURCE, TW_OFFSET_PARTITION, TW_OFFSET_POSITION, TW_OFFSET_XID,
 	TW_OFFSET_MOVED_AT, TW_OFFSET_NATTS
 };
-#define TW_MAX_NATTS 10
+#define TW_MAX_NATTS 11
 
 /* A scan by index, in its order or backwards, over the rows whose first columns are the keys */
 typedef struct TwScan TwScan;
@@ -439,6 +481,30 @@ extern char *tw_history_fingerprint(const char *block, Jsonb *params);
 extern void tw_failure_record(const char *job, const char *batch_id, int attempt,
 							  const ErrorData *error, int line);
 
+/* ---------- in stage/task.c ---------- */
+
+/* For xact.c: a task that was attached must be committed or rolled back */
+extern void tw_task_before_commit(void);
+extern void tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
+extern void tw_task_clear(void);
+
+/* ---------- in stage/progress.c ---------- */
+
+/* Asks for shared memory, when the library is being preloaded */
+extern void tw_progress_init(void);
+
+/* For xact.c: no publish is under way any more */
+extern void tw_progress_end(void);
+
+/* ---------- in stage/publish.c ---------- */
+
+/*
+ * Runs a block and sets result, rows and operations of outcome.  Whoever has a
+ * block language sets it; transactional_writer.c does.
+ */
+typedef void (*TwBlockRunner) (const char *source, int length, Jsonb *params, TwOutcome *outcome);
+extern TwBlockRunner tw_block_runner;
+
 /* ---------- in conflict/: what this transaction has read must hold at its commit ---------- */
 
 typedef enum TwTrackMode
@@ -456,6 +522,12 @@ extern void tw_conflict_init(void);
  * called before the first snapshot is taken.  Errors: 55000, 25006.
  */
 extern void tw_track_begin(TwTrackMode mode);
+
+/* The current subtransaction will be rolled back with the whole transaction only */
+extern void tw_track_base_here(void);
+
+/* From here on reads are tracked like this; returns how they were before */
+extern TwTrackMode tw_track_switch(TwTrackMode mode);
 
 /*
  * For xact.c: 40001 unless all that was read still holds; after all writes and

@@ -33,10 +33,12 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			tw_task_before_commit();
 			tw_conflict_before_commit();
 			tw_open_before_commit(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
+			tw_task_before_commit();
 			tw_prepared_before_prepare();
 			tw_conflict_before_commit();
 			tw_open_before_commit(true);
@@ -46,6 +48,8 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			tw_conflict_clear();
 			tw_open_clear();
+			tw_task_clear();
+			tw_progress_end();
 			tw_prepared_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;
@@ -68,11 +72,13 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 		case SUBXACT_EVENT_COMMIT_SUB:
 			tw_conflict_subxact_end(true, subid, parent);
 			tw_open_subxact_end(true, subid, parent);
+			tw_task_subxact_end(true, subid, parent);
 			psm_subxact_end(subid, true);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			tw_conflict_subxact_end(false, subid, parent);
 			tw_open_subxact_end(false, subid, parent);
+			tw_task_subxact_end(false, subid, parent);
 			psm_subxact_end(subid, false);
 			break;
 		case SUBXACT_EVENT_START_SUB:

@@ -77,6 +77,7 @@ typedef struct TwRelationKey
 typedef struct TwRelation
 {
 	TwRelationKey key;
+	struct TwRelation *next;	/* in the order of their first touch */
 	TwLocator	locator;
 	bool		permanent;
 	bool		predicates;		/* some condition stands here, so a new child table counts */
@@ -126,10 +127,13 @@ typedef struct TwTrack
 	int			max_snapshots;
 
 	HTAB	   *relations;		/* TwRelation */
+	TwRelation *first_relation;
+	TwRelation **end_relation;	/* where the next one goes */
 	TwRelation *last_relation;	/* asked for last */
 	struct tw_probe_hash *probes;
 	List	   *parents;		/* OIDs of partitioned tables that were read */
 	List	   *spared;			/* TwSpared */
+	SubTransactionId base;		/* is rolled back with the whole transaction only */
 	List	   *violations;		/* TwViolation, not yet looked at */
 
 	struct tw_scan_hash *scans; /* of the statements that are running */
@@ -152,6 +156,7 @@ extern bool tw_track_wanted(Relation rel);
 extern TwRelation *tw_track_relation(Relation rel, Snapshot snapshot);
 extern void tw_track_parent(Oid relid);
 extern void tw_track_spared(TwRelation *relation, Snapshot snapshot);
+extern bool tw_track_in_savepoint(void);
 
 /* ---------- in attach.c: the scans of a running statement ---------- */
 
@@ -167,7 +172,7 @@ extern void tw_attach_conditions(QueryDesc *query);
 
 /* ---------- in constraint.c: what constraints tell of ---------- */
 
-/* INSERT ... ON CONFLICT DO NOTHING: before and after the statement runs */
+/* INSERT, above all ON CONFLICT DO NOTHING: before and after the statement runs */
 extern List *tw_constraint_before_insert(QueryDesc *query);
 extern void tw_constraint_after_insert(QueryDesc *query, List *conditions, uint64 processed);
 

@@ -4,7 +4,8 @@
  *
  * A unique index, an exclusion constraint or a foreign key looks at rows that no scan
  * of the statement reads.  When the statement goes through nothing more is needed: what it found absent
- * is now there, written by us, and what it found present it has locked.  There are two other cases.
+ * is now there, written by us, and what it found present it has locked; unless it is in a savepoint that rolls
+ * back.  There are two other cases.
  *
  * INSERT ... ON CONFLICT DO NOTHING may do nothing, because of a row that it does
  * not lock.  Then no row of the table may be deleted or change its key until we commit.
@@ -57,7 +58,7 @@ add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
 	return result;
 }
 
-/* ---------- ON CONFLICT DO NOTHING ---------- */
+/* ---------- INSERT and ON CONFLICT ---------- */
 
 /* Are all arbiters plain keys, whose change the tuple header tells of? */
 static TwCounts
@@ -85,22 +86,46 @@ typedef struct InsertWalk
 {
 	List	   *conditions;
 	Snapshot	snapshot;
-	bool		found;
 } InsertWalk;
+
+/*
+ * A statement that goes through has seen its target through constraints: that a key was not
+ * there, or what stands in the row that ON CONFLICT DO UPDATE has locked.  It is safe as long as what it has done
+ * stands, so a subtransaction's rollback must know of it.
+ */
+static void
+spare_target(Relation rel, Snapshot snapshot)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
+	{
+		Relation	part = relation_open(lfirst_oid(lc), AccessShareLock);
+
+		if (part->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(part))
+			tw_track_spared(tw_track_relation(part, snapshot), snapshot);
+		relation_close(part, NoLock);
+	}
+}
 
 static bool
 insert_walker(PlanState *ps, InsertWalk *walk)
 {
-	if (IsA(ps, ModifyTableState) &&
-		((ModifyTable *) ps->plan)->onConflictAction == ONCONFLICT_NOTHING)
+	if (IsA(ps, ModifyTableState))
 	{
+		ModifyTable *plan = (ModifyTable *) ps->plan;
 		Relation	rel = ((ModifyTableState *) ps)->rootResultRelInfo->ri_RelationDesc;
+		bool		tracked = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
+			(rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel));
 
-		walk->found = true;
-		if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE || tw_track_wanted(rel))
+		if (tracked && plan->onConflictAction == ONCONFLICT_NOTHING &&
+			tw_track->mode == TW_TRACK_PREDICATE)
 			walk->conditions = list_concat(walk->conditions,
 										   add_conditions(RelationGetRelid(rel), walk->snapshot,
-														  removals_of(rel, ((ModifyTable *) ps->plan)->arbiterIndexes)));
+														  removals_of(rel, plan->arbiterIndexes)));
+		if (tracked && tw_track_in_savepoint() &&
+			(tw_track->mode == TW_TRACK_PREDICATE || plan->onConflictAction == ONCONFLICT_UPDATE))
+			spare_target(rel, walk->snapshot);
 	}
 	return planstate_tree_walker(ps, insert_walker, walk);
 }
@@ -110,7 +135,8 @@ tw_constraint_before_insert(QueryDesc *query)
 {
 	InsertWalk	walk = {0};
 
-	if (tw_track->mode != TW_TRACK_PREDICATE || query->plannedstmt->resultRelations == NIL)
+	if (query->plannedstmt->resultRelations == NIL || query->snapshot == NULL ||
+		!IsMVCCSnapshot(query->snapshot))
 		return NIL;
 	walk.snapshot = tw_track_snapshot(query->snapshot);
 	insert_walker(query->planstate, &walk);

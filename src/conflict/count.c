@@ -11,7 +11,6 @@
 #include "access/xact.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 
 PG_FUNCTION_INFO_V1(tw_tracking);
 
@@ -41,14 +40,12 @@ static TwCounters
 count_transaction(void)
 {
 	TwCounters	now = {0};
-	HASH_SEQ_STATUS all;
 	TwRelation *relation;
 
 	if (tw_track == NULL)
 		return now;
 	now.transactions = 1;
-	hash_seq_init(&all, tw_track->relations);
-	while ((relation = hash_seq_search(&all)) != NULL)
+	for (relation = tw_track->first_relation; relation != NULL; relation = relation->next)
 	{
 		tw_rows_sort(relation);
 		now.relations++;

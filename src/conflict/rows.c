@@ -61,11 +61,9 @@ escalate_largest(void)
 {
 	TwRelation *largest = NULL;
 	TwRelation *relation;
-	HASH_SEQ_STATUS all;
 	int			bound;
 
-	hash_seq_init(&all, tw_track->relations);
-	while ((relation = hash_seq_search(&all)) != NULL)
+	for (relation = tw_track->first_relation; relation != NULL; relation = relation->next)
 	{
 		tw_rows_sort(relation);
 		if (relation->nrows > 0 && (largest == NULL || relation->nrows > largest->nrows))

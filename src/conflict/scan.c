@@ -204,7 +204,7 @@ take_page(Versions *versions, Buffer buffer, Oid relid, TransactionId xmin, XLog
 
 /* Conditions that take all pages: those without an index, or of an index that has no use */
 static List *
-page_conditions(Relation rel, TwRelation *relation)
+page_conditions(TwRelation *relation)
 {
 	List	   *result = NIL;
 
@@ -257,7 +257,7 @@ oldest_xmin(List *conditions)
 bool
 tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 {
-	List	   *conditions = page_conditions(rel, relation);
+	List	   *conditions = page_conditions(relation);
 	TransactionId xmin = oldest_xmin(conditions);
 	Filter		filter = {.rel = rel};
 	BufferAccessStrategy strategy;
@@ -297,6 +297,30 @@ tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg
 	return go_on;
 }
 
+/* The oldest snapshot under which this relation was read */
+static Snapshot
+oldest_snapshot(TwRelation *relation)
+{
+	Snapshot	oldest = NULL;
+	ListCell   *lc;
+	List	   *conditions = page_conditions(relation);
+
+	if (relation->nrows > 0)
+		return tw_track->oldest;
+	for (TwCondition *c = relation->probes; c != NULL; c = c->next)
+		conditions = lappend(conditions, c);
+	foreach(lc, conditions)
+	{
+		Snapshot	snapshot = ((TwCondition *) lfirst(lc))->snapshot;
+
+		if (oldest == NULL || tw_snapshot_not_newer(snapshot, oldest))
+			oldest = snapshot;
+		else if (!tw_snapshot_not_newer(oldest, snapshot))
+			return tw_track->oldest;	/* they do not compare */
+	}
+	return oldest == NULL ? tw_track->oldest : oldest;
+}
+
 /*
  * The pages of a file that is no longer the relation's: we have truncated, rewritten or dropped
  * it ourselves, which kept others away from then on.  What they did before is still on
@@ -315,7 +339,7 @@ tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg
 	/* one that a rolled back savepoint had made is gone; its rows are in the relation's file now */
 	if (!smgrexists(file, MAIN_FORKNUM))
 		return true;
-	all.snapshot = tw_track->oldest;
+	all.snapshot = oldest_snapshot(relation);
 	all.complete = true;
 	versions = palloc(sizeof(Versions));
 	versions->n = 0;

@@ -61,6 +61,7 @@ tw_track_begin(TwTrackMode mode)
 
 		track->mcxt = mcxt;
 		dlist_init(&track->queries);
+		track->end_relation = &track->first_relation;
 		ctl.keysize = sizeof(TwRelationKey);
 		ctl.entrysize = sizeof(TwRelation);
 		ctl.hcxt = mcxt;
@@ -75,6 +76,18 @@ tw_track_begin(TwTrackMode mode)
 	/* Child tables are compared with what they were before any later planning */
 	if (ActiveSnapshotSet() && tw_track->oldest == NULL)
 		(void) tw_track_snapshot(GetActiveSnapshot());
+}
+
+TwTrackMode
+tw_track_switch(TwTrackMode mode)
+{
+	TwTrackMode before = tw_track == NULL ? TW_TRACK_NONE : tw_track->mode;
+
+	if (mode != TW_TRACK_NONE)
+		tw_track_begin(mode);
+	else if (tw_track != NULL)
+		tw_track->mode = TW_TRACK_NONE;
+	return before;
 }
 
 static void
@@ -251,6 +264,8 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 		relation = hash_search(track->relations, &key, HASH_ENTER, &found);
 		memset((char *) relation + sizeof(TwRelationKey), 0,
 			   sizeof(TwRelation) - sizeof(TwRelationKey));
+		*track->end_relation = relation;
+		track->end_relation = &relation->next;
 		relation->locator = TW_LOCATOR(rel);
 		relation->permanent = rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
 	}
@@ -275,6 +290,21 @@ tw_track_parent(Oid relid)
 
 /* ---------- subtransactions ---------- */
 
+void
+tw_track_base_here(void)
+{
+	tw_track->base = GetCurrentSubTransactionId();
+}
+
+/* May what is done now be rolled back while the transaction goes on? */
+bool
+tw_track_in_savepoint(void)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	return subid != TopSubTransactionId && subid != tw_track->base;
+}
+
 /*
  * Rows of this relation are read but not remembered, since until the end of the
  * transaction nobody else can change them: unless the subtransaction rolls back.
@@ -287,7 +317,7 @@ tw_track_spared(TwRelation *relation, Snapshot snapshot)
 	MemoryContext old;
 	ListCell   *lc;
 
-	if (subid == TopSubTransactionId)
+	if (!tw_track_in_savepoint())
 		return;
 	foreach(lc, tw_track->spared)
 	{

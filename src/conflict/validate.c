@@ -124,8 +124,6 @@ validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
 bool
 tw_validate_all(TwConflictSink sink, void *arg)
 {
-	HASH_SEQ_STATUS all;
-	TwRelation *relation;
 	ListCell   *lc;
 
 	/* What we have written is to be seen before we look at what others have */
@@ -136,14 +134,10 @@ tw_validate_all(TwConflictSink sink, void *arg)
 		if (!validate_children(lfirst_oid(lc), sink, arg))
 			return false;
 	}
-	hash_seq_init(&all, tw_track->relations);
-	while ((relation = hash_seq_search(&all)) != NULL)
+	for (TwRelation *relation = tw_track->first_relation; relation != NULL; relation = relation->next)
 	{
 		if (!validate_relation(relation, sink, arg))
-		{
-			hash_seq_term(&all);
 			return false;
-		}
 	}
 	return true;
 }

@@ -218,6 +218,13 @@ psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints cons
 	SPI_finish();
 }
 
+/* For stage/publish.c: a block that looks at data, and leaves constraints alone */
+void
+psm_block_look(const char *source, int length, Jsonb *params, TwOutcome *outcome)
+{
+	psm_block_run(source, length, params, PSM_LEAVE_DEFERRED, outcome);
+}
+
 /* ---------- tw.atomic ---------- */
 
 /* Runs a block, for a batch when job is given; false when that was committed before */

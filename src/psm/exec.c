@@ -14,14 +14,11 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "tcop/cmdtag.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
-#include "utils/syscache.h"
 #include "utils/tuplestore.h"
 
 /* Rows that a FOR loop fetches at once: few at first, since it may stop early */
@@ -157,41 +154,6 @@ psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
 				 errhint("INTO takes one row: make the condition unique, or use a FOR loop.")));
 	if (n == 1)
 		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
-}
-
-/* Counts rows that the query of a statement other than plain SQL has written */
-void
-psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows)
-{
-	PsmCount   *count = &ex->counts[stmt->number];
-
-	count->executions++;
-	count->rows += rows;
-	count->writes = true;
-	count->command = GetCommandTagName(query->plan->source->commandTag);
-	count->relation = psm_expr_relation(query);
-}
-
-/* Does a statement of this SPI code write rows? */
-bool
-psm_writes_rows(int spi_code)
-{
-	switch (spi_code)
-	{
-		case SPI_OK_INSERT:
-		case SPI_OK_UPDATE:
-		case SPI_OK_DELETE:
-		case SPI_OK_MERGE:
-		case SPI_OK_INSERT_RETURNING:
-		case SPI_OK_UPDATE_RETURNING:
-		case SPI_OK_DELETE_RETURNING:
-#ifdef SPI_OK_MERGE_RETURNING
-		case SPI_OK_MERGE_RETURNING:
-#endif
-			return true;
-		default:
-			return false;
-	}
 }
 
 static PsmResult
@@ -883,108 +845,4 @@ psm_exec_run(PsmExec *ex)
 	if (ex->econtext != NULL)
 		psm_econtext_pop(ex->econtext);
 	ex->econtext = NULL;
-}
-
-/* ---------- operations ---------- */
-
-/* Bumped when any relation or schema changes, so perhaps its name */
-static uint64 names_generation = 1;
-
-static void
-names_changed(Datum arg, int cacheid, uint32 hash)
-{
-	names_generation++;
-}
-
-/*
- * The operations as JSON.  A job does much the same in each of its batches, so
- * the last one is kept with the script.
- */
-static Jsonb *
-operations_json(PsmScript *script, const TwOperation *ops, int n)
-{
-	static bool registered = false;
-	uint64		generation;
-	Jsonb	   *json;
-
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(RELOID, names_changed, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, names_changed, (Datum) 0);
-		registered = true;
-	}
-	if (script->last_json != NULL && script->last_nops == n &&
-		script->last_generation == names_generation &&
-		memcmp(script->last_ops, ops, n * sizeof(TwOperation)) == 0)
-		return script->last_json;
-
-	generation = names_generation;	/* looking names up may tell of changes */
-	json = tw_history_operations(ops, n);
-	if (script->last_json != NULL)
-		pfree(script->last_json);
-	script->last_json = NULL;
-	if (script->last_ops == NULL)
-		script->last_ops = MemoryContextAlloc(script->mcxt,
-											  Max(script->nstmts, 1) * sizeof(TwOperation));
-	memcpy(script->last_ops, ops, n * sizeof(TwOperation));
-	script->last_nops = n;
-	script->last_generation = generation;
-	script->last_json = MemoryContextAlloc(script->mcxt, VARSIZE(json));
-	memcpy(script->last_json, json, VARSIZE(json));
-	return json;
-}
-
-/* The table that a statement wrote or was about, or InvalidOid */
-static Oid
-counted_relation(const PsmStmt *stmt, const PsmCount *count)
-{
-	if (!OidIsValid(count->relation) && stmt->kind == PSM_SQL)
-		return psm_expr_relation(((const PsmSqlStmt *) stmt)->sql);
-	return count->relation;
-}
-
-/* The last statement of the script that wrote rows of a table, or NULL */
-PsmStmt *
-psm_exec_last_writer(PsmExec *ex, Oid relation)
-{
-	for (int i = ex->script->nstmts - 1; i >= 0 && OidIsValid(relation); i--)
-	{
-		PsmStmt    *stmt = ex->script->stmts[i];
-		PsmCount   *count = &ex->counts[i];
-
-		if (count->writes && count->rows > 0 && counted_relation(stmt, count) == relation)
-			return stmt;
-	}
-	return NULL;
-}
-
-/*
- * What each SQL statement that ran did, for the ledger, valid until the script
- * runs again; *rows: how many rows were written.
- */
-Jsonb *
-psm_exec_operations(PsmExec *ex, int64 *rows)
-{
-	PsmScript  *script = ex->script;
-	TwOperation *ops = palloc0(Max(script->nstmts, 1) * sizeof(TwOperation));
-	int			n = 0;
-
-	*rows = 0;
-	for (int i = 0; i < script->nstmts; i++)
-	{
-		PsmStmt    *stmt = script->stmts[i];
-		PsmCount   *count = &ex->counts[i];
-
-		if (count->writes)
-			*rows += count->rows;
-		if (count->executions == 0)
-			continue;
-		ops[n].line = stmt->pos.line;
-		ops[n].command = count->command ? count->command : psm_stmt_name(stmt);
-		ops[n].relation = counted_relation(stmt, count);
-		ops[n].rows = count->rows;
-		ops[n].executions = count->executions;
-		n++;
-	}
-	return tw_history ? operations_json(script, ops, n) : NULL;
 }

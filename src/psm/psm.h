@@ -432,7 +432,7 @@ struct PsmScript
 	dlist_node	chain;			/* scripts with the same cache_key */
 	dlist_node	recent;			/* all cached scripts, last used first */
 
-	/* owned by exec.c: the operations of the last execution, see operations_json() */
+	/* owned by operations.c: the operations of the last execution, see operations_json() */
 	TwOperation *last_ops;
 	int			last_nops;
 	uint64		last_generation;
@@ -786,16 +786,12 @@ psm_eval_cleanup(PsmExec *ex)
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
-extern bool psm_writes_rows(int spi_code);
-extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
 extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
-extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
-extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In condition.c */
 
@@ -839,6 +835,12 @@ extern bool psm_guess_try(PsmGuess *guess, const char *name);
 extern const char *psm_guess_hint(const PsmGuess *guess, const char *otherwise);
 extern void psm_guess_fields(PsmGuess *guess, const PsmVar *var);
 extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset);
+
+/* In operations.c */
+extern bool psm_writes_rows(int spi_code);
+extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
+extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
+extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In handle.c: conditions, their handlers and savepoints */
 extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
@@ -892,6 +894,25 @@ extern int	psm_trigger_arguments(Relation rel, PsmArgument **args);
 extern void psm_trigger_mentions(PsmScript *script);
 extern Datum psm_trigger_call(FunctionCallInfo fcinfo, PsmScript *script);
 
+/* In run.c */
+
+/* A batch that owns its transactions; lives as long as the CALL's portal */
+typedef struct PsmRun
+{
+	char	   *source;
+	int			length;
+	Jsonb	   *params;
+	TwClaim		claim;
+	int			isolation;		/* XACT_READ_COMMITTED, ... */
+	TwTrackMode tracking;
+	int			max_attempts;
+	MemoryContext mcxt;			/* of outcomes and errors */
+} PsmRun;
+
+extern void psm_run_require_call(FunctionCallInfo fcinfo, const char *name);
+extern void psm_run_read_conflicts(PsmRun *run, const char *conflicts);
+extern void psm_run_batch(PsmRun *run, TwOutcome *outcome);
+
 /* In atomic.c */
 
 /* What becomes of deferred constraints at the end of a block */
@@ -902,6 +923,7 @@ typedef enum PsmConstraints
 	PSM_MAKE_IMMEDIATE			/* they are checked, and so is what comes after */
 } PsmConstraints;
 
+extern void psm_block_look(const char *source, int length, Jsonb *params, TwOutcome *outcome);
 extern void psm_block_run(const char *source, int length, Jsonb *params,
 						  PsmConstraints constraints, TwOutcome *outcome);
 extern char *psm_block_text(FunctionCallInfo fcinfo, Jsonb **params);

@@ -1,6 +1,7 @@
 /*
  * run.c
- *		CALL tw.run: a batch that owns its transactions and is retried.
+ *		CALL tw.run: a batch that owns its transactions and is retried; chunks.c
+ *		runs many of them.
  *
  * One attempt is one transaction: set the isolation level, claim, take the
  * snapshot, run the block, check deferred constraints, write the outcome,
@@ -34,22 +35,9 @@ PG_FUNCTION_INFO_V1(tw_run);
 
 #define MAX_PAUSE_MS 30000
 
-/* A call of tw.run; lives as long as the CALL's portal */
-typedef struct Run
-{
-	char	   *source;
-	int			length;
-	Jsonb	   *params;
-	TwClaim		claim;
-	int			isolation;		/* XACT_READ_COMMITTED, ... */
-	TwTrackMode tracking;
-	int			max_attempts;
-	MemoryContext mcxt;
-} Run;
-
 /* conflicts => ...: the isolation level, and what is tracked */
-static void
-read_conflicts(Run *run, const char *conflicts)
+void
+psm_run_read_conflicts(PsmRun *run, const char *conflicts)
 {
 	run->tracking = TW_TRACK_NONE;
 	if (strcmp(conflicts, "none") == 0)
@@ -77,7 +65,7 @@ read_conflicts(Run *run, const char *conflicts)
 
 /* Claim and body of one attempt; false: committed before */
 static bool
-run_body(Run *run, int number, TwOutcome *outcome)
+run_body(PsmRun *run, int number, TwOutcome *outcome)
 {
 	bool		ours;
 
@@ -89,7 +77,10 @@ run_body(Run *run, int number, TwOutcome *outcome)
 		outcome->started_at = GetCurrentTimestamp();
 
 	if (run->tracking != TW_TRACK_NONE)
+	{
 		tw_track_begin(run->tracking);
+		tw_track_base_here();
+	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 	psm_block_run(run->source, run->length, run->params, PSM_MAKE_IMMEDIATE, outcome);
 	if (run->claim.job != NULL)
@@ -103,7 +94,7 @@ run_body(Run *run, int number, TwOutcome *outcome)
  * otherwise the error, after a rollback, in run->mcxt.
  */
 static ErrorData *
-attempt(Run *run, int number, TwOutcome *outcome)
+attempt(PsmRun *run, int number, TwOutcome *outcome)
 {
 	ErrorData  *volatile error = NULL;
 	volatile bool in_subxact = false;
@@ -149,7 +140,7 @@ attempt(Run *run, int number, TwOutcome *outcome)
  * nothing can be written, as on a standby, the error itself has to do.
  */
 static void
-record_failure(Run *run, int number, ErrorData *error)
+record_failure(PsmRun *run, int number, ErrorData *error)
 {
 	if (!tw_log_failures || XactReadOnly)
 		return;
@@ -180,13 +171,45 @@ pause_before_retry(int number)
 	CHECK_FOR_INTERRUPTS();
 }
 
+/* Attempts until one commits, or the error is not to be retried, or not once more */
+void
+psm_run_batch(PsmRun *run, TwOutcome *outcome)
+{
+	for (int number = 1;; number++)
+	{
+		ErrorData  *error = attempt(run, number, outcome);
+
+		if (error == NULL)
+			break;
+		record_failure(run, number, error);
+		if (!is_conflict(error) || number >= run->max_attempts)
+			ReThrowError(error);
+		FreeErrorData(error);
+		pause_before_retry(number);
+	}
+}
+
+/* A procedure that commits must be called outside of any transaction block */
+void
+psm_run_require_call(FunctionCallInfo fcinfo, const char *name)
+{
+	CallContext *call = (CallContext *) fcinfo->context;
+
+	if (call == NULL || !IsA(call, CallContext) || call->atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+				 errmsg("%s cannot run inside a transaction", name),
+				 errdetail("It begins and commits transactions of its own."),
+				 errhint("Use tw.atomic inside a transaction block or a function.")));
+}
+
 /* Copies the arguments to memory that outlives the transactions */
-static Run *
+static PsmRun *
 run_create(FunctionCallInfo fcinfo)
 {
 	MemoryContext mcxt = AllocSetContextCreate(PortalContext, "tw.run", ALLOCSET_SMALL_SIZES);
 	MemoryContext oldcontext = MemoryContextSwitchTo(mcxt);
-	Run		   *run = palloc0(sizeof(Run));
+	PsmRun	   *run = palloc0(sizeof(PsmRun));
 	Jsonb	   *params;
 
 	run->mcxt = mcxt;
@@ -199,7 +222,7 @@ run_create(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("conflicts cannot be null")));
-	read_conflicts(run, text_to_cstring(PG_GETARG_TEXT_PP(6)));
+	psm_run_read_conflicts(run, text_to_cstring(PG_GETARG_TEXT_PP(6)));
 	run->max_attempts = PG_ARGISNULL(7) ? tw_max_attempts : PG_GETARG_INT32(7);
 	if (run->max_attempts < 1)
 		ereport(ERROR,
@@ -235,33 +258,14 @@ run_result(FunctionCallInfo fcinfo, const TwOutcome *outcome)
 Datum
 tw_run(PG_FUNCTION_ARGS)
 {
-	CallContext *call = (CallContext *) fcinfo->context;
 	TwOutcome	outcome;
-	Run		   *run;
+	PsmRun	   *run;
 
-	if (call == NULL || !IsA(call, CallContext) || call->atomic)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
-				 errmsg("tw.run cannot run inside a transaction"),
-				 errdetail("It begins and commits transactions of its own."),
-				 errhint("Use tw.atomic inside a transaction block or a function.")));
+	psm_run_require_call(fcinfo, "tw.run");
 	run = run_create(fcinfo);
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect_ext failed");
-
-	for (int number = 1;; number++)
-	{
-		ErrorData  *error = attempt(run, number, &outcome);
-
-		if (error == NULL)
-			break;
-		record_failure(run, number, error);
-		if (!is_conflict(error) || number >= run->max_attempts)
-			ReThrowError(error);
-		FreeErrorData(error);
-		pause_before_retry(number);
-	}
-
+	psm_run_batch(run, &outcome);
 	SPI_finish();
 	PG_RETURN_DATUM(run_result(fcinfo, &outcome));
 }

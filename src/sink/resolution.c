@@ -41,6 +41,7 @@ static void pause_while_busy(void);
 static void log_abort(const TwDoubt *doubt, const char *reason);
 static bool guarded_finish(const TwDoubt *doubt, bool commit, const char *job, int64 epoch);
 static void check_preparer(const TwDoubt *doubt);
+static bool still_prepared(const TwDoubt *doubt, TwResolution *result);
 static const char *resolve_gid(const char *gid, bool commit, const char *reason, MemoryContext mcxt);
 static void report_unknown(const char *gid);
 static char *text_argument(FunctionCallInfo fcinfo, int number, const char *name);
@@ -222,28 +223,43 @@ guarded_finish(const TwDoubt *doubt, bool commit, const char *job, int64 epoch)
 	return done;
 }
 
+/* Is it still the transaction that it was?  False: *result says what has become of it. */
+static bool
+still_prepared(const TwDoubt *doubt, TwResolution *result)
+{
+	TwDoubt		now;
+
+	*result = TW_RESOLVED_ABORTED;
+	switch (tw_doubt_look(doubt->gid, &now))
+	{
+		case TW_DOUBT_PREPARED:
+			/* the gid may be another transaction's by now */
+			return now.xid == doubt->xid;
+		case TW_DOUBT_IN_LEDGER:
+			*result = TW_RESOLVED_COMMITTED;
+			break;
+		case TW_DOUBT_RUNNING:
+		case TW_DOUBT_UNKNOWN:
+			break;
+	}
+	return false;
+}
+
 TwResolution
 tw_resolve(const TwDoubt *doubt, bool commit, const char *reason, const char *job, int64 epoch,
 		   MemoryContext mcxt)
 {
+	bool		fresh = job == NULL;	/* the caller has looked just now */
 	bool		logged = commit;
-	TwDoubt		now;
+	TwResolution result;
 
-	for (;;)
+	for (;; fresh = false)
 	{
-		switch (tw_doubt_look(doubt->gid, &now))
+		if (!fresh && !still_prepared(doubt, &result))
 		{
-			case TW_DOUBT_PREPARED:
-				if (now.xid != doubt->xid)
-					return TW_RESOLVED_ABORTED; /* the gid is another transaction's by now */
-				break;
-			case TW_DOUBT_IN_LEDGER:
-				if (logged && !commit)
-					log_abort(doubt, "not done: it was committed at the same time");
-				return TW_RESOLVED_COMMITTED;
-			case TW_DOUBT_RUNNING:
-			case TW_DOUBT_UNKNOWN:
-				return TW_RESOLVED_ABORTED;
+			if (logged && !commit && result == TW_RESOLVED_COMMITTED)
+				log_abort(doubt, "not done: it was committed at the same time");
+			return result;
 		}
 		if (!logged)
 		{
@@ -251,7 +267,7 @@ tw_resolve(const TwDoubt *doubt, bool commit, const char *reason, const char *jo
 			tw_resolution_commit(mcxt);
 			logged = true;
 		}
-		if (guarded_finish(doubt, commit, job, epoch))
+		else if (guarded_finish(doubt, commit, job, epoch))
 			return TW_RESOLVED;
 	}
 }

@@ -16,6 +16,8 @@ SELECT tw.track_reads('row');
 SELECT count(*) FROM tracked WHERE v = 3;
 SELECT * FROM counters;
 SELECT count(*) FROM tracked WHERE v = 3;
+SET LOCAL enable_nestloop = off;
+SET LOCAL enable_mergejoin = off;
 SELECT count(*) FROM tracked a JOIN tracked b USING (id) WHERE a.v = 4;
 SELECT * FROM counters;
 SET LOCAL enable_seqscan = off;

@@ -126,7 +126,6 @@ PREPARE TRANSACTION 'sink refused';
 BEGIN;
 SELECT status FROM tw.begin_batch('sink', 'refused', epoch => 1);
 SELECT format('PREPARE TRANSACTION %L', repeat('x', 200)) \gexec
-\echo :SQLSTATE
 SELECT count(*) FROM tw.in_doubt;
 SELECT status FROM tw.begin_batch('sink', 'refused', epoch => 1);
 -- a job that this transaction has created or changed would be locked with it

@@ -267,7 +267,7 @@ start_script(coordinator(3))->finish;
 is(errors(), '', 'the last coordinator comes to its end');
 my @known = split /\n/, PostgreSQL::Test::Utils::slurp_file($checkpoint);
 note scalar(@known), " batches, $rounds kills";
-cmp_ok(scalar(@known), '>', $rounds / 4, 'batches came through');
+cmp_ok(scalar(@known), '>', $rounds / 10, 'batches came through');
 is(PostgreSQL::Test::Utils::slurp_file($wrong), '', 'no coordinator met anything but its own end');
 is(join(' ', map { (split / /)[0] } @known), join(' ', 0 .. $#known), 'each batch is in the checkpoint once');
 is(query(q(SELECT count(*), count(DISTINCT batch) FROM data WHERE batch LIKE 'random%')),
@@ -290,4 +290,5 @@ is($copy->safe_psql('postgres', "CALL tw.commit_prepared('$known')"), 'already_c
 is(sqlstate($copy, q(CALL tw.commit_prepared('many 0'))), 'TW010', 'and knows what it does not know');
 
 $node->stop;
+unlike(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/TRAP:|PANIC:/, 'the server met nothing but our kills');
 done_testing();

@@ -1,0 +1,188 @@
+/*
+ * worker.c
+ *		The background worker: ends staged batches that are past their time, drops
+ *		what ended batches had to leave, and prunes the ledgers of jobs that have a
+ *		retention.
+ *
+ * There is one for each database of transactional_writer.worker_databases, and only
+ * when the library is in shared_preload_libraries.  Without it everything else
+ * works, and tw.expire_batches and tw.prune_ledger can be called by anyone.
+ *
+ * It does nothing that SQL could not do: each round calls the same functions, each
+ * call in a transaction of its own.  An error ends the worker, the server's log
+ * says why, and the server starts it again after RESTART_SECONDS.
+ */
+#include "tw.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+#include "utils/wait_event.h"
+
+#define RESTART_SECONDS 60
+
+/* found by name by the postmaster */
+PGDLLEXPORT void tw_worker_main(Datum main_arg);
+
+/* Runs one of our functions in a transaction; 0 where the extension is not there */
+static int64
+call(const char *sql, const char *job)
+{
+	Oid			types[1] = {TEXTOID};
+	Datum		values[1];
+	int64		result = 0;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pgstat_report_activity(STATE_RUNNING, sql);
+	if (OidIsValid(get_extension_oid("transactional_writer", true)))
+	{
+		bool		isnull;
+
+		if (SPI_connect() != SPI_OK_CONNECT)
+			elog(ERROR, "SPI_connect failed");
+		if (job != NULL)
+			values[0] = CStringGetTextDatum(job);
+		if (SPI_execute_with_args(sql, job != NULL, types, values, NULL, false, 1) != SPI_OK_SELECT)
+			elog(ERROR, "could not run \"%s\"", sql);
+		if (SPI_processed > 0)
+			result = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1,
+												 &isnull));
+		SPI_finish();
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	pgstat_report_stat(true);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	return result;
+}
+
+/* The jobs that have a retention, in the caller's memory */
+static List *
+jobs_to_prune(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	List	   *jobs = NIL;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (OidIsValid(get_extension_oid("transactional_writer", true)))
+	{
+		TwScan	   *scan = tw_table_scan_begin(TW_INDEX_JOB, GetActiveSnapshot(), 0, NULL);
+		TwRow		row;
+
+		while (tw_table_scan_next(scan, ForwardScanDirection, &row))
+		{
+			MemoryContext old;
+
+			if (row.nulls[TW_JOB_RETENTION])
+				continue;
+			old = MemoryContextSwitchTo(caller);
+			jobs = lappend(jobs, TextDatumGetCString(row.values[TW_JOB_JOB]));
+			MemoryContextSwitchTo(old);
+		}
+		tw_table_scan_end(scan);
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(caller);
+	return jobs;
+}
+
+static void
+work(void)
+{
+	ListCell   *lc;
+	int64		expired = call("SELECT tw.expire_batches()", NULL);
+
+	if (expired > 0)
+		ereport(LOG,
+				(errmsg("aborted %lld staged batches that were past their timeout",
+						(long long) expired)));
+	foreach(lc, jobs_to_prune())
+	{
+		while (call("SELECT tw.prune_ledger($1, NULL)", (char *) lfirst(lc)) > 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void
+tw_worker_main(Datum main_arg)
+{
+	MemoryContext context;
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(MyBgworkerEntry->bgw_extra, NULL, 0);
+	context = AllocSetContextCreate(TopMemoryContext, "transactional_writer worker",
+									ALLOCSET_DEFAULT_SIZES);
+
+	for (;;)
+	{
+		MemoryContextSwitchTo(context);
+		work();
+		MemoryContextReset(context);
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 tw_worker_interval * 1000L, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+	}
+}
+
+/* From _PG_init() */
+void
+tw_worker_init(void)
+{
+	List	   *databases;
+	ListCell   *lc;
+
+	if (!process_shared_preload_libraries_in_progress || tw_worker_databases == NULL)
+		return;
+	if (!SplitIdentifierString(pstrdup(tw_worker_databases), ',', &databases))
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("transactional_writer.worker_databases is not a list of names"),
+				 errdetail("No worker is started.")));
+		return;
+	}
+	foreach(lc, databases)
+	{
+		BackgroundWorker worker = {0};
+
+		if (strlen((char *) lfirst(lc)) >= NAMEDATALEN)
+			continue;
+		snprintf(worker.bgw_name, BGW_MAXLEN, "transactional_writer worker %s", (char *) lfirst(lc));
+		strcpy(worker.bgw_type, "transactional_writer worker");
+		worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+		worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+		worker.bgw_restart_time = RESTART_SECONDS;
+		strcpy(worker.bgw_library_name, "transactional_writer");
+		strcpy(worker.bgw_function_name, "tw_worker_main");
+		strlcpy(worker.bgw_extra, (char *) lfirst(lc), BGW_EXTRALEN);
+		RegisterBackgroundWorker(&worker);
+	}
+}
