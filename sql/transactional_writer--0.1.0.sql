@@ -520,12 +520,12 @@ COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jso
 CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
 	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
 	OUT phase_at timestamptz) RETURNS SETOF record
-LANGUAGE C VOLATILE PARALLEL SAFE
+LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_publish_progress';
 COMMENT ON FUNCTION tw.publish_progress() IS
 'the publishes that are under way in this database, of the jobs the current user may use; see view tw.publish_progress';
 
-CREATE VIEW tw.publish_progress AS
+CREATE VIEW tw.publish_progress WITH (security_barrier) AS
 	SELECT p.pid, p.job, p.batch_id, p.phase, p."table", p.rows, p.total,
 		p.rows OPERATOR(pg_catalog.*) 100 OPERATOR(pg_catalog./) nullif(p.total, 0) AS percent,
 		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) p.started_at AS running,
@@ -599,7 +599,7 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_tracking';
 COMMENT ON FUNCTION tw.tracking_counters() IS 'what view tw.tracking shows';
 
-CREATE VIEW tw.tracking AS SELECT * FROM tw.tracking_counters();
+CREATE VIEW tw.tracking WITH (security_barrier) AS SELECT * FROM tw.tracking_counters();
 COMMENT ON VIEW tw.tracking IS
 'what this session tracks: a row for this transaction, and one for those before it. escalated: rows and index probes that one condition on their whole relation has replaced; waits: for younger transactions, at a commit; conflicts: commits that failed';
 

@@ -1,8 +1,8 @@
 /*
  * worker.c
  *		The background worker: ends staged batches that are past their time, drops
- *		what ended batches had to leave, and prunes the ledgers of jobs that have a
- *		retention.
+ *		what ended batches had to leave, prunes the ledgers of jobs that have a
+ *		retention, and reports prepared batches that nobody resolves.
  *
  * There is one for each database of transactional_writer.worker_databases, and only
  * when the library is in shared_preload_libraries.  Without it everything else
@@ -105,6 +105,19 @@ jobs_to_prune(void)
 	return jobs;
 }
 
+/* What is in doubt for too long goes to the log; it is never resolved by itself */
+static void
+report_doubt(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (OidIsValid(get_extension_oid("transactional_writer", true)))
+		tw_doubt_report();
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
 static void
 work(void)
 {
@@ -120,6 +133,7 @@ work(void)
 		while (call("SELECT tw.prune_ledger($1, NULL)", (char *) lfirst(lc)) > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
+	report_doubt();
 }
 
 void

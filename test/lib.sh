@@ -38,7 +38,7 @@ test_packages() {
 
 # What single tests need beside that, and are skipped without.  PATH may have a JDK already.
 client_packages() {
-	echo libpostgresql-jdbc-java
+	echo libpostgresql-jdbc-java python3-psycopg
 	command -v javac >/dev/null || echo default-jdk-headless
 }
 

@@ -153,13 +153,34 @@ same_snapshot(Snapshot a, Snapshot b)
 		(a->subxcnt == 0 || memcmp(a->subxip, b->subxip, a->subxcnt * sizeof(TransactionId)) == 0);
 }
 
+static bool
+in_progress_then(TransactionId xid, Snapshot snapshot)
+{
+	for (uint32 i = 0; i < snapshot->xcnt; i++)
+	{
+		if (snapshot->xip[i] == xid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * True: whatever a shows as finished, b shows as finished as well.  Copies of snapshots do not
+ * know when they were taken, so their contents are compared.
+ */
 bool
 tw_snapshot_not_newer(Snapshot a, Snapshot b)
 {
-	/* an imported snapshot does not know its place in the order */
-	if (a->snapXactCompletionCount == 0 || b->snapXactCompletionCount == 0)
-		return same_snapshot(a, b);
-	return a->snapXactCompletionCount <= b->snapXactCompletionCount;
+	if (a == b || TransactionIdPrecedesOrEquals(a->xmax, b->xmin))
+		return true;
+	if (TransactionIdFollows(a->xmax, b->xmax))
+		return false;
+	for (uint32 i = 0; i < b->xcnt; i++)
+	{
+		if (TransactionIdPrecedes(b->xip[i], a->xmax) && !in_progress_then(b->xip[i], a))
+			return false;
+	}
+	return true;
 }
 
 /*

@@ -42,7 +42,8 @@ static void log_abort(const TwDoubt *doubt, const char *reason);
 static bool guarded_finish(const TwDoubt *doubt, bool commit, const char *job, int64 epoch);
 static void check_preparer(const TwDoubt *doubt);
 static bool still_prepared(const TwDoubt *doubt, TwResolution *result);
-static const char *resolve_gid(const char *gid, bool commit, const char *reason, MemoryContext mcxt);
+static const char *resolve_gid(const char *gid, bool commit, const char *reason,
+							   MemoryContext mcxt);
 static void report_unknown(const char *gid);
 static char *text_argument(FunctionCallInfo fcinfo, int number, const char *name);
 

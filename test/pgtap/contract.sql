@@ -63,8 +63,8 @@ SELECT is(prokind, 'p'::"char", 'tw.run is a procedure') FROM pg_proc WHERE oid 
 -- what runs in parallel or is folded away would lose its effect
 SELECT is(p.provolatile, 'v'::"char", p.oid::regprocedure || ' is volatile')
 	FROM pg_proc p WHERE p.pronamespace = 'tw'::regnamespace AND p.prokind = 'f' ORDER BY p.proname;
-SELECT is(p.proparallel, CASE WHEN p.proname LIKE 'signal%' THEN 's' ELSE 'u' END::"char",
-		p.oid::regprocedure || CASE WHEN p.proname LIKE 'signal%' THEN ' may' ELSE ' may not' END || ' run in parallel')
+SELECT is(p.proparallel, CASE WHEN p.proname LIKE 'signal%' OR p.proname = 'publish_progress' THEN 's' ELSE 'u' END::"char",
+		p.oid::regprocedure || CASE WHEN p.proname LIKE 'signal%' OR p.proname = 'publish_progress' THEN ' may' ELSE ' may not' END || ' run in parallel')
 	FROM pg_proc p WHERE p.pronamespace = 'tw'::regnamespace ORDER BY p.proname;
 -- nothing runs with more rights than its caller's: the C code reaches our tables by itself
 SELECT is(count(*), 0::bigint, 'no function is SECURITY DEFINER')
@@ -89,7 +89,7 @@ SELECT columns_are('tw', 'ledger',
 		'started_at', 'finished_at']);
 SELECT columns_are('tw', 'offsets', ARRAY['job', 'source', 'partition', 'position', 'xid', 'moved_at']);
 SELECT columns_are('tw', 'failures',
-	ARRAY['job', 'batch_id', 'attempt', 'sqlstate', 'message', 'line', 'at', 'role']);
+	ARRAY['job', 'batch_id', 'attempt', 'sqlstate', 'message', 'line', 'at', 'role', 'relation', 'kind']);
 SELECT columns_are('tw', 'audit_log', ARRAY['at', 'role', 'action', 'job', 'batch_id', 'reason']);
 SELECT col_is_pk('tw', 'job', 'job', 'key of tw.job');
 SELECT col_is_pk('tw', 'batch', ARRAY['batch_id', 'job'], 'key of tw.batch');

@@ -18,7 +18,7 @@ SELECT * FROM counters;
 SELECT count(*) FROM tracked WHERE v = 3;
 SET LOCAL enable_nestloop = off;
 SET LOCAL enable_mergejoin = off;
-SELECT count(*) FROM tracked a JOIN tracked b USING (id) WHERE a.v = 4;
+SELECT count(*) FROM tracked a JOIN tracked b ON b.id = a.id + 1 WHERE a.v = 4;
 SELECT * FROM counters;
 SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off;

@@ -35,7 +35,8 @@ CALL tw.run_chunks('chunks', 'one', :block, 7, 7, 5, '{"not": 0}');
 CALL tw.run_chunks('chunks', 'exact', :block, 1, 10, 5, '{"not": 0}');
 CALL tw.run_chunks('chunks', 'big', 'BEGIN END', 9223372036854775800, 9223372036854775807, 4);
 CALL tw.run_chunks('chunks', 'all', 'BEGIN END', -9223372036854775808, 9223372036854775807, 9223372036854775807);
-SELECT batch_id FROM tw.ledger WHERE batch_id ~ '^(none|one|exact|big|all)' ORDER BY started_at;
+SELECT batch_id FROM tw.ledger WHERE job = 'chunks' AND batch_id ~ '^(none|one|exact|big|all)'
+ORDER BY started_at;
 TABLE dst ORDER BY id;
 
 -- Errors

@@ -1,6 +1,7 @@
 # README.md and doc/ show only what was really printed: their examples are run, and what
 # comes out is what they say (see Documentation.pm).  `test/doc --update` puts it right.
-# Their links lead somewhere, and the README's reference names all there is.
+# Their links lead somewhere, the README has a link to each page, and its reference names
+# all there is.
 use strict;
 use warnings;
 
@@ -65,6 +66,11 @@ foreach my $page (@pages)
 
 		ok($good, basename($page) . " links to $link") or diag('no such page or heading');
 	}
+}
+
+foreach my $page (map { basename($_) } glob("$top/doc/*.md"))
+{
+	like(slurp_file("$top/README.md"), qr/\]\(doc\/\Q$page\E\)/, "README.md links to doc/$page");
 }
 
 # The reference

@@ -262,7 +262,7 @@ sub run_page
 	my %roles = map { $_ => 1 } admin('postgres', $roles);
 
 	chmod 0755, $page->{directory};
-	admin('postgres', 'CREATE DATABASE example OWNER postgres TEMPLATE template0');
+	admin('postgres', 'CREATE DATABASE example OWNER postgres TEMPLATE template0 ENCODING UTF8 LOCALE "C"');
 	admin('example', 'SET client_min_messages = error; CREATE EXTENSION transactional_writer')
 	  if $text !~ /CREATE EXTENSION.* transactional_writer/;
 	$ENV{PGUSER} = 'postgres';
