@@ -10,7 +10,7 @@ use TransactionalWriter;
 
 my $seconds = $ENV{TW_FUZZ_SECONDS} || 8;
 my $node = new_server('main', 'fsync = off', 'log_min_messages = warning');
-my @fuzz = ("$FindBin::Bin/../fuzz/blocks", '--seconds', $seconds, '--log', $node->logfile);
+my @fuzz = ("$FindBin::Bin/../fuzz/blocks", '--ddl', '--seconds', $seconds, '--log', $node->logfile);
 
 $ENV{PGDATABASE} = 'postgres';
 $node->command_like(\@fuzz, qr/all as expected/, 'programs do what the model says');
