@@ -42,7 +42,7 @@ typedef struct TwCondition
 	struct TwCondition *next;	/* of the same relation */
 	Snapshot	snapshot;		/* registered, see tw_track_snapshot() */
 	TwCounts	counts;
-	List	   *qual;			/* expressions over the row alone, all of them must hold; NIL: every row */
+	List	   *qual;			/* expressions over the row alone, all must hold; NIL: any row */
 	Oid			userid;			/* who ran the statement, for functions in qual */
 	int			sec_context;
 

@@ -323,9 +323,10 @@ oldest_snapshot(TwRelation *relation)
 }
 
 /*
- * The pages of a file that is no longer the relation's: we have truncated, rewritten or dropped
- * it ourselves, which kept others away from then on.  What they did before is still on
- * its pages, which exist until we commit.  The rows' layout may be another by now, so every change counts.
+ * The pages of a file that is no longer the relation's: we have truncated, rewritten or
+ * dropped it ourselves, which kept others away from then on.  What they did before is still
+ * on its pages, which exist until we commit.  The rows' layout may be another by now, so
+ * every change counts.
  */
 bool
 tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg)
@@ -483,9 +484,9 @@ scan_without_index(Relation rel, TwRelation *relation, TwCondition *condition,
 }
 
 /*
- * Probes indexes again.  One that we have built anew ourselves may lack entries of old versions, and
- * one that is gone has none: then the keys are left out, and all pages are looked at.  Probes of the same
- * index mostly come one after the other, and share a scan.
+ * Probes indexes again.  One that we have built anew ourselves may lack entries of old
+ * versions, and one that is gone has none: then the keys are left out, and all pages are
+ * looked at.  Probes of the same index mostly come one after the other, and share a scan.
  */
 bool
 tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)

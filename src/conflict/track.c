@@ -269,6 +269,14 @@ typedef struct TwRelationEntry
 	TwRelation *relation;
 } TwRelationEntry;
 
+static void
+enter_relation(TwRelation *relation)
+{
+	TwRelationEntry *entry = hash_search(tw_track->relations, &relation->key, HASH_ENTER, NULL);
+
+	entry->relation = relation;
+}
+
 /* A table of the relations, once there are many of them */
 static void
 index_relations(void)
@@ -281,7 +289,7 @@ index_relations(void)
 	tw_track->relations = hash_create("tw tracked relations", 64, &ctl,
 									  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (TwRelation *r = tw_track->first_relation; r != NULL; r = r->next)
-		((TwRelationEntry *) hash_search(tw_track->relations, &r->key, HASH_ENTER, NULL))->relation = r;
+		enter_relation(r);
 }
 
 static TwRelation *
@@ -325,7 +333,7 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 		relation = MemoryContextAllocZero(track->mcxt, sizeof(TwRelation));
 		relation->key = key;
 		if (track->relations != NULL)
-			((TwRelationEntry *) hash_search(track->relations, &key, HASH_ENTER, NULL))->relation = relation;
+			enter_relation(relation);
 		track->nrelations++;
 		*track->end_relation = relation;
 		track->end_relation = &relation->next;
