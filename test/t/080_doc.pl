@@ -80,7 +80,7 @@ my $readme = slurp_file("$top/README.md");
 foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
 	LOAD 'transactional_writer';
 	SELECT DISTINCT 'tw.' || proname || '(' FROM pg_proc
-	WHERE pronamespace = 'tw'::regnamespace AND proname NOT LIKE 'psm\_%'
+	WHERE pronamespace = 'tw'::regnamespace AND proname NOT LIKE 'psm\_%' AND prorettype <> 'trigger'::regtype
 	UNION SELECT 'tw.' || relname FROM pg_class WHERE relnamespace = 'tw'::regnamespace AND relkind = 'v'
 	UNION SELECT '| `' || split_part(name, '.', 2) || '` |' FROM pg_settings WHERE name LIKE 'transactional_writer.%'
 	ORDER BY 1})))
