@@ -230,6 +230,7 @@ struct PsmExec
 	PsmSavepoint savepoint;
 	PsmDiagnostics *diagnostics;	/* of the innermost running handler; NULL outside */
 	MemoryContext passing;		/* see psm_passing_context(); NULL until needed */
+	MemoryContext passed;		/* likewise, of the error before */
 	PsmHandler *undo_handler;	/* PSM_JUMP_UNDO: to run when the block is undone */
 	PsmDiagnostics *undo_diagnostics;
 

@@ -17,5 +17,15 @@ $node->command_like(\@fuzz, qr/all as expected/, 'programs do what the model say
 $node->command_like([ @fuzz, '--chaos' ], qr/all as expected/,
 	'interrupted ones leave all or nothing, and the server is well');
 
+# an error that has passed through several blocks still knows where it was raised
+my ($status, $stdout, $stderr) = $node->psql('postgres', <<'SQL');
+\set VERBOSITY verbose
+SELECT tw.atomic($$BEGIN
+  DECLARE EXIT HANDLER FOR SQLSTATE 'Z0001' BEGIN END;
+  BEGIN ATOMIC BEGIN ATOMIC BEGIN ATOMIC SIGNAL SQLSTATE 'Z0002'; END; END; END;
+END$$);
+SQL
+like($stderr, qr/^.*LOCATION:  \w+, condition\.c:\d+$/m, 'an error keeps its place in the source');
+
 $node->stop;
 done_testing();
