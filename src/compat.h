@@ -98,9 +98,9 @@
 
 /* 16: membership alone no longer lets one become a role */
 #if PG_VERSION_NUM >= 160000
-#define tw_check_can_set_role(member, role) check_can_set_role(member, role)
+#define tw_can_set_role(member, role) member_can_set_role(member, role)
 #else
-#define tw_check_can_set_role(member, role) check_is_member_of_role(member, role)
+#define tw_can_set_role(member, role) is_member_of_role(member, role)
 #endif
 
 /* 16: parseTypeString() takes an error context in place of missing_ok */

@@ -50,12 +50,13 @@ typedef struct TrackedScan
 {
 	ScanState  *state;
 	ExecProcNodeMtd original;
+	bool		rows;			/* its rows are remembered */
 	bool		begun;
 	bool		may_stop;		/* the rows come in the order of a btree */
 	TwRelation *relation;		/* set when begun */
 	Snapshot	snapshot;		/* likewise, registered */
 	List	   *qual;			/* likewise; in the executor state's memory */
-	TwCondition *condition;		/* in an index scan that may stop early: what to tell how far it has come */
+	TwCondition *condition;		/* to be told how far an index scan has come; NULL: no need */
 } TrackedScan;
 
 #define SH_PREFIX tw_scan
@@ -136,7 +137,7 @@ query_create(EState *estate)
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->callback);
 	dlist_push_head(&tw_track->queries, &query->node);
 	if (tw_track->scans == NULL)
-		tw_track->scans = tw_scan_create(tw_track->mcxt, 32, NULL);
+		tw_track->scans = tw_scan_create(tw_track->mcxt, 8, NULL);
 	return query;
 }
 
@@ -183,10 +184,10 @@ locked_relations(QueryDesc *query, Bitmapset *result)
 }
 
 /*
- * In mode "row" the rows of a statement's own target are left to PostgreSQL's
- * rule that the first updater wins.  Below REPEATABLE READ it is another one: the statement
- * evaluates its plan again for the new version, and may read other rows than we have seen, so there
- * only a statement without other tables is spared, and then one that locks its rows as well.
+ * In mode "row" the rows of a statement's own target are left to PostgreSQL's rule that the
+ * first updater wins.  Below REPEATABLE READ it is another one: the statement evaluates its
+ * plan again for the new version, and may read other rows than we have seen, so there only
+ * a statement without other tables is spared, and then one that locks its rows as well.
  */
 static Bitmapset *
 spared_relations(QueryDesc *query)
@@ -207,8 +208,9 @@ spared_relations(QueryDesc *query)
 
 /*
  * A query of a foreign key that locks the rows it finds, FOR KEY SHARE: no key that it has
- * seen can go, and none that it has not seen can come, because whoever adds one needs a lock on the row
- * that we are deleting.  So it needs no tracking, and a busy parent table makes no conflicts.
+ * seen can go, and none that it has not seen can come, because whoever adds one needs a
+ * lock on the row that we are deleting.  So it needs no tracking, and a busy parent table
+ * makes no conflicts.
  */
 static bool
 is_foreign_key_query(QueryDesc *query)
@@ -294,6 +296,7 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	scan = palloc0(sizeof(TrackedScan));
 	scan->state = state;
 	scan->original = state->ps.ExecProcNodeReal;
+	scan->rows = wrapper == exec_row || wrapper == exec_row_of_index;
 	scan->may_stop = !walk->marked;
 	entry->scan = scan;
 	walk->query->scans = lappend(walk->query->scans, scan);
@@ -748,7 +751,7 @@ tw_attach_failed(QueryDesc *query)
 			TrackedScan *scan = lfirst(lc);
 			TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
 
-			if (!scan->begun || scan->condition != NULL || scan->relation->predicates || TTS_EMPTY(slot))
+			if (!scan->begun || !scan->rows || TTS_EMPTY(slot))
 				continue;
 			if ((TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) &&
 				((HeapTupleTableSlot *) slot)->tuple != NULL)

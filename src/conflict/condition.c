@@ -298,7 +298,7 @@ tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, 
 	wanted.hash = hash_probe(&wanted);
 
 	if (track->probes == NULL)
-		track->probes = tw_probe_create(track->mcxt, 64, NULL);
+		track->probes = tw_probe_create(track->mcxt, 8, NULL);
 	entry = tw_probe_lookup_hash(track->probes, &wanted, wanted.hash);
 	if (entry != NULL && tw_snapshot_not_newer(entry->condition->snapshot, snapshot))
 	{

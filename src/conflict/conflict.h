@@ -42,7 +42,7 @@ typedef struct TwCondition
 	struct TwCondition *next;	/* of the same relation */
 	Snapshot	snapshot;		/* registered, see tw_track_snapshot() */
 	TwCounts	counts;
-	List	   *qual;			/* expressions over the row alone, all of them must hold; NIL: every row */
+	List	   *qual;			/* expressions over the row alone, all must hold; NIL: any row */
 	Oid			userid;			/* who ran the statement, for functions in qual */
 	int			sec_context;
 
@@ -126,8 +126,9 @@ typedef struct TwTrack
 	int			nsnapshots;
 	int			max_snapshots;
 
-	HTAB	   *relations;		/* TwRelation */
 	TwRelation *first_relation;
+	int			nrelations;
+	HTAB	   *relations;		/* of them, by key, once there are many; otherwise NULL */
 	TwRelation **end_relation;	/* where the next one goes */
 	TwRelation *last_relation;	/* asked for last */
 	struct tw_probe_hash *probes;
@@ -257,8 +258,7 @@ extern XLogRecPtr tw_quiet_lsn(TransactionId xmin);
 
 /* ---------- in scan.c: looking at what others have changed ---------- */
 
-extern bool tw_scan_probe(Relation rel, TwRelation *relation, TwCondition *condition,
-						  TwConflictSink sink, void *arg);
+extern bool tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_pages(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg);
 extern bool tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg);

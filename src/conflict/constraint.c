@@ -2,10 +2,10 @@
  * constraint.c
  *		What a transaction learns from constraints, in mode "predicate".
  *
- * A unique index, an exclusion constraint or a foreign key looks at rows that no scan
- * of the statement reads.  When the statement goes through nothing more is needed: what it found absent
- * is now there, written by us, and what it found present it has locked; unless it is in a savepoint that rolls
- * back.  There are two other cases.
+ * A unique index, an exclusion constraint or a foreign key looks at rows that no scan of
+ * the statement reads.  When the statement goes through nothing more is needed: what it
+ * found absent is now there, written by us, and what it found present it has locked; unless
+ * it is in a savepoint that rolls back.  There are two other cases.
  *
  * INSERT ... ON CONFLICT DO NOTHING may do nothing, because of a row that it does
  * not lock.  Then no row of the table may be deleted or change its key until we commit.
@@ -90,8 +90,8 @@ typedef struct InsertWalk
 
 /*
  * A statement that goes through has seen its target through constraints: that a key was not
- * there, or what stands in the row that ON CONFLICT DO UPDATE has locked.  It is safe as long as what it has done
- * stands, so a subtransaction's rollback must know of it.
+ * there, or what stands in the row that ON CONFLICT DO UPDATE has locked.  It is safe as
+ * long as what it has done stands, so a subtransaction's rollback must know of it.
  */
 static void
 spare_target(Relation rel, Snapshot snapshot)
@@ -214,10 +214,12 @@ static void
 settle(TwViolation *violation)
 {
 	Oid			namespace = get_namespace_oid(violation->schema, true);
-	Oid			relid = OidIsValid(namespace) ? get_relname_relid(violation->table, namespace) : InvalidOid;
+	Oid			relid = InvalidOid;
 	Oid			constraint;
 	HeapTuple	tuple;
 
+	if (OidIsValid(namespace))
+		relid = get_relname_relid(violation->table, namespace);
 	/* made, and gone, in the subtransaction */
 	if (!OidIsValid(relid))
 		return;

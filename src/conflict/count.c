@@ -3,8 +3,8 @@
  *		What tracking has cost and found: the view tw.tracking, for this session, and
  *		what tw.failures is told of a conflict.
  *
- * Without shared memory, which an extension that is not preloaded does not have, a session knows
- * its own numbers only; conflicts of CALL tw.run outlast it in tw.failures.
+ * Without shared memory, which an extension that is not preloaded does not have, a session
+ * knows its own numbers only; conflicts of CALL tw.run outlast it in tw.failures.
  */
 #include "conflict/conflict.h"
 

@@ -5,10 +5,11 @@
  * The hooks are installed when the library is loaded and do nothing but one
  * comparison in transactions that do not track.
  *
- * Planner: no parallel plans while tracking.  Executor: a plan that was made parallel before
- * runs without workers, as it would under a cursor; every statement's scans are attached to when it starts, or when
- * it is continued, for one that was started before the tracking.  Utility: COPY of
- * a table reads it without the executor.  All of them: an error that is caught tells of rows.
+ * Planner: no parallel plans while tracking.  Executor: a plan that was made parallel
+ * before runs without workers, as it would under a cursor; every statement's scans are
+ * attached to when it starts, or when it is continued, for one that was started before the
+ * tracking.  Utility: COPY of a table reads it without the executor.  All of them: an error
+ * that is caught tells of rows.
  */
 #include "conflict/conflict.h"
 

@@ -2,12 +2,12 @@
  * quiet.c
  *		Pages that cannot have changed, by their LSN.
  *
- * A transaction that began after some moment writes WAL beyond the end that WAL had
- * then.  So a page whose LSN lies before that end holds no change of such a
- * transaction, and need not be looked at row by row.  A session notes such moments,
- * the next xid and the end of WAL, when it begins to track; the last
- * checkpoint is one as well.  For a snapshot the latest moment counts whose next xid is not newer
- * than the snapshot's oldest running transaction.
+ * A transaction that began after some moment writes WAL beyond the end that WAL had then.
+ * So a page whose LSN lies before that end holds no change of such a transaction, and need
+ * not be looked at row by row.  A session notes such moments, the next xid and the end of
+ * WAL, when it begins to track; the last checkpoint is one as well.  For a snapshot the
+ * latest moment counts whose next xid is not newer than the snapshot's oldest running
+ * transaction.
  *
  * Holds for relations that are WAL-logged, which those are that others can write and that
  * outlive a crash.

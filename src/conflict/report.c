@@ -195,8 +195,8 @@ report_row(const TwConflict *conflict, void *arg)
 }
 
 /*
- * tw.check_conflicts() RETURNS SETOF (relation regclass, kind text, detail text, xid xid): what
- * a commit now would fail for, without waiting for anybody
+ * tw.check_conflicts() RETURNS SETOF (relation regclass, kind text, detail text, xid xid):
+ * what a commit now would fail for, without waiting for anybody
  */
 Datum
 tw_check_conflicts(PG_FUNCTION_ARGS)

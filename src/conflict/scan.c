@@ -144,7 +144,8 @@ judge(Filter *filter, TwRelation *relation, TwCondition *condition, HeapTuple tu
 		return true;
 	conflict.relid = relation->key.relid;
 	conflict.tid = tuple->t_self;
-	conflict.tuple = tuple;
+	/* of an old file the layout is not known any more */
+	conflict.tuple = filter->rel != NULL ? tuple : NULL;
 	conflict.condition = condition;
 	conflict.failure = filter->failure;
 	return sink(&conflict, arg);
@@ -322,9 +323,10 @@ oldest_snapshot(TwRelation *relation)
 }
 
 /*
- * The pages of a file that is no longer the relation's: we have truncated, rewritten or dropped
- * it ourselves, which kept others away from then on.  What they did before is still on
- * its pages, which exist until we commit.  The rows' layout may be another by now, so every change counts.
+ * The pages of a file that is no longer the relation's: we have truncated, rewritten or
+ * dropped it ourselves, which kept others away from then on.  What they did before is still
+ * on its pages, which exist until we commit.  The rows' layout may be another by now, so
+ * every change counts.
  */
 bool
 tw_scan_old_file(Oid relid, TwRelation *relation, TwConflictSink sink, void *arg)
@@ -373,6 +375,7 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogR
 	Page		page;
 	BlockNumber block = BufferGetBlockNumber(buffer);
 	OffsetNumber offset = ItemPointerGetOffsetNumber(root);
+	TransactionId updater = InvalidTransactionId;
 	bool		first = true;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
@@ -394,6 +397,11 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogR
 			continue;
 		}
 		tuple = (HeapTupleHeader) PageGetItem(page, lp);
+
+		/* a place that another row has taken meanwhile is no member of the chain */
+		if ((first && HeapTupleHeaderIsHeapOnly(tuple)) ||
+			(TransactionIdIsValid(updater) && HeapTupleHeaderGetRawXmin(tuple) != updater))
+			break;
 		ItemPointerSet(&tid, block, offset);
 		if (!condition->complete && ItemPointerEquals(&tid, &condition->stop))
 			*stop = true;
@@ -403,6 +411,7 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogR
 		if (!HeapTupleHeaderIsHotUpdated(tuple))
 			break;
 		offset = ItemPointerGetOffsetNumber(&tuple->t_ctid);
+		updater = HeapTupleHeaderGetUpdateXid(tuple);
 		first = false;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
@@ -410,11 +419,10 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogR
 
 /* Walks the part of an index that the scan has walked; false: stop */
 static bool
-probe(Relation rel, Relation index, TwRelation *relation, TwCondition *condition,
+probe(Relation rel, IndexScanDesc scan, TwRelation *relation, TwCondition *condition,
 	  TwConflictSink sink, void *arg)
 {
 	Filter		filter = {.rel = rel};
-	IndexScanDesc scan;
 	ItemPointer root;
 	Buffer		map = InvalidBuffer;
 	Buffer		buffer = InvalidBuffer;
@@ -424,7 +432,6 @@ probe(Relation rel, Relation index, TwRelation *relation, TwCondition *condition
 	bool		stop = false;
 
 	versions.n = 0;
-	scan = tw_index_beginscan(rel, index, SnapshotAny, condition->nkeys);
 	index_rescan(scan, condition->keys, condition->nkeys, NULL, 0);
 	while (go_on && !stop && (root = index_getnext_tid(scan, condition->direction)) != NULL)
 	{
@@ -446,41 +453,69 @@ probe(Relation rel, Relation index, TwRelation *relation, TwCondition *condition
 		ReleaseBuffer(buffer);
 	if (BufferIsValid(map))
 		ReleaseBuffer(map);
-	index_endscan(scan);
 	filter_end(&filter);
 	return go_on;
 }
 
+static void
+close_index(IndexScanDesc *scan, Relation *index)
+{
+	if (*scan != NULL)
+		index_endscan(*scan);
+	if (*index != NULL)
+		relation_close(*index, NoLock);
+	*scan = NULL;
+	*index = NULL;
+}
+
+/* All pages in place of an index */
+static bool
+scan_without_index(Relation rel, TwRelation *relation, TwCondition *condition,
+				   TwConflictSink sink, void *arg)
+{
+	TwRelation	alone = *relation;
+	TwCondition all = *condition;
+
+	all.next = NULL;
+	alone.whole = NULL;
+	alone.probes = NULL;
+	alone.scans = &all;
+	return tw_scan_pages(rel, &alone, sink, arg);
+}
+
 /*
- * Probes an index again.  One that we have built anew ourselves may lack entries of old versions, and
- * one that is gone has none: then the keys are left out, and all pages are looked at.
+ * Probes indexes again.  One that we have built anew ourselves may lack entries of old
+ * versions, and one that is gone has none: then the keys are left out, and all pages are
+ * looked at.  Probes of the same index mostly come one after the other, and share a scan.
  */
 bool
-tw_scan_probe(Relation rel, TwRelation *relation, TwCondition *condition, TwConflictSink sink,
-			  void *arg)
+tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 {
-	Relation	index;
-	bool		go_on;
+	Relation	index = NULL;
+	IndexScanDesc scan = NULL;
+	bool		go_on = true;
 
-	if (condition->nkeys == 0 && condition->complete)
-		return true;			/* tw_scan_pages() has seen to it */
-	index = try_relation_open(condition->index, AccessShareLock);
-	if (index != NULL && TW_FILE_NUMBER(index) == condition->index_file &&
-		TW_NEW_FILE_SUBID(index) == InvalidSubTransactionId)
-		go_on = probe(rel, index, relation, condition, sink, arg);
-	else
+	for (TwCondition *c = relation->probes; c != NULL && go_on; c = c->next)
 	{
-		TwRelation	alone = *relation;
-		TwCondition all = *condition;
-
-		all.next = NULL;
-		alone.whole = NULL;
-		alone.probes = NULL;
-		alone.scans = &all;
-		go_on = tw_scan_pages(rel, &alone, sink, arg);
+		if (c->nkeys == 0 && c->complete)
+			continue;			/* tw_scan_pages() has seen to it */
+		if (index == NULL || RelationGetRelid(index) != c->index ||
+			(scan != NULL && scan->numberOfKeys != c->nkeys))
+		{
+			close_index(&scan, &index);
+			index = try_relation_open(c->index, AccessShareLock);
+		}
+		if (index == NULL || TW_FILE_NUMBER(index) != c->index_file ||
+			TW_NEW_FILE_SUBID(index) != InvalidSubTransactionId)
+		{
+			go_on = scan_without_index(rel, relation, c, sink, arg);
+			continue;
+		}
+		if (scan == NULL)
+			scan = tw_index_beginscan(rel, index, SnapshotAny, c->nkeys);
+		go_on = probe(rel, scan, relation, c, sink, arg);
 	}
-	if (index != NULL)
-		relation_close(index, NoLock);
+	close_index(&scan, &index);
 	return go_on;
 }
 
@@ -592,6 +627,7 @@ tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, void *arg)
 	TwRelation	relation = {0};
 	ScanKeyData key;
 	Relation	index;
+	IndexScanDesc scan;
 	bool		go_on;
 
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
@@ -602,7 +638,9 @@ tw_scan_children(Oid relid, Snapshot snapshot, TwConflictSink sink, void *arg)
 	condition.direction = ForwardScanDirection;
 	condition.nkeys = 1;
 	condition.keys = &key;
-	go_on = probe(rel, index, &relation, &condition, sink, arg);
+	scan = tw_index_beginscan(rel, index, SnapshotAny, 1);
+	go_on = probe(rel, scan, &relation, &condition, sink, arg);
+	index_endscan(scan);
 	index_close(index, AccessShareLock);
 	table_close(rel, AccessShareLock);
 	return go_on;

@@ -37,6 +37,7 @@
 #include "utils/syscache.h"
 
 #define MAX_SNAPSHOTS 1000
+#define FEW_RELATIONS 8
 
 PG_FUNCTION_INFO_V1(tw_track_reads);
 
@@ -57,16 +58,10 @@ tw_track_begin(TwTrackMode mode)
 		MemoryContext mcxt = AllocSetContextCreate(TopTransactionContext, "tw tracked reads",
 												   ALLOCSET_DEFAULT_SIZES);
 		TwTrack    *track = MemoryContextAllocZero(mcxt, sizeof(TwTrack));
-		HASHCTL		ctl = {0};
 
 		track->mcxt = mcxt;
 		dlist_init(&track->queries);
 		track->end_relation = &track->first_relation;
-		ctl.keysize = sizeof(TwRelationKey);
-		ctl.entrysize = sizeof(TwRelation);
-		ctl.hcxt = mcxt;
-		track->relations = hash_create("tw tracked relations", 16, &ctl,
-									   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 		tw_track = track;
 		tw_quiet_note();
 	}
@@ -252,15 +247,69 @@ check_relation(Relation rel)
 				 errhint("Run with conflicts => 'write' and lock what must not change.")));
 }
 
-/* Locks for the whole transaction, whatever happens to the subtransaction */
+/*
+ * Keeps a lock for the whole transaction, whatever happens to the subtransaction.  Outside of
+ * one the lock that the statement holds stays by itself.
+ */
 static void
 lock_to_the_end(Oid relid)
 {
 	ResourceOwner owner = CurrentResourceOwner;
 
+	if (!tw_track_in_savepoint())
+		return;
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	LockRelationOid(relid, AccessShareLock);
 	CurrentResourceOwner = owner;
+}
+
+typedef struct TwRelationEntry
+{
+	TwRelationKey key;
+	TwRelation *relation;
+} TwRelationEntry;
+
+static void
+enter_relation(TwRelation *relation)
+{
+	TwRelationEntry *entry = hash_search(tw_track->relations, &relation->key, HASH_ENTER, NULL);
+
+	entry->relation = relation;
+}
+
+/* A table of the relations, once there are many of them */
+static void
+index_relations(void)
+{
+	HASHCTL		ctl = {0};
+
+	ctl.keysize = sizeof(TwRelationKey);
+	ctl.entrysize = sizeof(TwRelationEntry);
+	ctl.hcxt = tw_track->mcxt;
+	tw_track->relations = hash_create("tw tracked relations", 64, &ctl,
+									  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	for (TwRelation *r = tw_track->first_relation; r != NULL; r = r->next)
+		enter_relation(r);
+}
+
+static TwRelation *
+find_relation(const TwRelationKey *key)
+{
+	TwRelationEntry *entry;
+
+	if (tw_track->relations == NULL && tw_track->nrelations > FEW_RELATIONS)
+		index_relations();
+	if (tw_track->relations != NULL)
+	{
+		entry = hash_search(tw_track->relations, key, HASH_FIND, NULL);
+		return entry == NULL ? NULL : entry->relation;
+	}
+	for (TwRelation *r = tw_track->first_relation; r != NULL; r = r->next)
+	{
+		if (r->key.relid == key->relid && r->key.file == key->file)
+			return r;
+	}
+	return NULL;
 }
 
 TwRelation *
@@ -269,7 +318,6 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 	TwTrack    *track = tw_track;
 	TwRelation *relation = track->last_relation;
 	TwRelationKey key;
-	bool		found;
 
 	if (relation != NULL && relation->key.relid == RelationGetRelid(rel) &&
 		relation->key.file == TW_FILE_NUMBER(rel))
@@ -277,14 +325,16 @@ tw_track_relation(Relation rel, Snapshot snapshot)
 	memset(&key, 0, sizeof(key));
 	key.relid = RelationGetRelid(rel);
 	key.file = TW_FILE_NUMBER(rel);
-	relation = hash_search(track->relations, &key, HASH_FIND, NULL);
+	relation = find_relation(&key);
 	if (relation == NULL)
 	{
 		lock_to_the_end(key.relid);
 		check_storage(rel, snapshot);
-		relation = hash_search(track->relations, &key, HASH_ENTER, &found);
-		memset((char *) relation + sizeof(TwRelationKey), 0,
-			   sizeof(TwRelation) - sizeof(TwRelationKey));
+		relation = MemoryContextAllocZero(track->mcxt, sizeof(TwRelation));
+		relation->key = key;
+		if (track->relations != NULL)
+			enter_relation(relation);
+		track->nrelations++;
 		*track->end_relation = relation;
 		track->end_relation = &relation->next;
 		relation->locator = TW_LOCATOR(rel);

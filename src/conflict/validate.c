@@ -2,15 +2,15 @@
  * validate.c
  *		The proof before the commit: all that was read still is what it would be read now.
  *
- * Why it is sound.  Let V be the moment when a transaction's check begins.  All its writes are
- * on their pages by then (deferred triggers have fired), and every other transaction sees them as
- * in progress from their page locks on.  If the check finds nothing, then no other
- * transaction had, at V, changed anything that was read: those in progress and prepared count as well.
- * A change made after V belongs to a transaction whose own V, or commit, is later than ours.
- * So whenever one transaction depends on another, because it read what that wrote, wrote over it, or
- * read what that replaced later, V is in the same order: the order of the Vs is a
- * serial order with the same results.  This holds for every writer; what other
- * transactions read without tracking it proves nothing, for them.
+ * Why it is sound.  Let V be the moment when a transaction's check begins.  All its writes
+ * are on their pages by then (deferred triggers have fired), and every other transaction
+ * sees them as in progress from their page locks on.  If the check finds nothing, then no
+ * other transaction had, at V, changed anything that was read: those in progress and
+ * prepared count as well. A change made after V belongs to a transaction whose own V, or
+ * commit, is later than ours. So whenever one transaction depends on another, because it
+ * read what that wrote, wrote over it, or read what that replaced later, V is in the same
+ * order: the order of the Vs is a serial order with the same results.  This holds for every
+ * writer; what other transactions read without tracking it proves nothing, for them.
  *
  * Two that have each changed what the other read would kill each other, or wait for each
  * other.  So by xid: the older waits for the younger, for a while, the younger dies at once.
@@ -106,11 +106,8 @@ validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
 	else
 	{
 		go_on = tw_scan_pages(rel, relation, sink, arg);
-		if (relation->whole == NULL)
-		{
-			for (TwCondition *c = relation->probes; c != NULL && go_on; c = c->next)
-				go_on = tw_scan_probe(rel, relation, c, sink, arg);
-		}
+		if (go_on && relation->whole == NULL)
+			go_on = tw_scan_probes(rel, relation, sink, arg);
 	}
 	if (go_on && relation->nrows > 0)
 		go_on = tw_scan_rows(rel, relation, sink, arg);

@@ -2,8 +2,8 @@
  * watch.c
  *		tw.watch: a condition by hand.
  *
- * The condition is planned as the WHERE clause of a query and remembered as that
- * query's scans would be, without running it.  So it uses indexes, reaches all partitions, and is
+ * The condition is planned as the WHERE clause of a query and remembered as that query's
+ * scans would be, without running it.  So it uses indexes, reaches all partitions, and is
  * subject to the caller's privileges and row security as a query of his is.
  *
  * Parameters, :name or params.name, become literals of unknown type in the parse tree, which

@@ -424,7 +424,13 @@ tw_reassign_job(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("role with OID %u does not exist", owner)));
-		tw_check_can_set_role(GetUserId(), owner);
+		if (!tw_can_set_role(GetUserId(), owner))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to give job \"%s\" to role \"%s\"",
+							job, GetUserNameFromId(owner, false)),
+					 errdetail("Role \"%s\" cannot set that role.",
+							   GetUserNameFromId(GetUserId(), false))));
 		if (row.owner == owner)
 			PG_RETURN_VOID();
 		row.owner = owner;

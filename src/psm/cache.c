@@ -4,7 +4,8 @@
  *
  * A block is found by its text, the search path and the two settings that say
  * what a string is, and by which of its parameters are objects or arrays, since
- * that is part of how it was compiled.
+ * that is part of how it was compiled.  And by the role: who may execute a
+ * function is asked when an expression is planned or compiled, not at each use.
  * Plans are kept with it.  The least recently used goes when there are more
  * than transactional_writer.block_cache; one that is being executed is only
  * marked stale and goes when its last execution ends.
@@ -13,6 +14,7 @@
 
 #include "catalog/namespace.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "parser/parser.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -146,6 +148,7 @@ cache_find(uint64 key, const char *source, List *search_path, Jsonb *params)
 		if (strcmp(script->source, source) == 0 &&
 			equal(script->search_path, search_path) &&
 			script->scanner_settings == scanner_settings() &&
+			script->role == GetUserId() &&
 			psm_hosts_match(script, params))
 		{
 			if (psm_types_current(script))
@@ -207,6 +210,7 @@ psm_cache_get(const char *source, int length, Jsonb *params)
 	MemoryContextSwitchTo(oldcontext);
 	list_free(search_path);
 	script->scanner_settings = scanner_settings();
+	script->role = GetUserId();
 	script->cache_key = key;
 	MemoryContextSetParent(script->mcxt, CacheMemoryContext);
 	if (tw_block_cache > 0)

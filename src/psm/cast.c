@@ -11,6 +11,7 @@
 
 #include "access/htup_details.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "parser/parse_coerce.h"
 #include "storage/proc.h"
@@ -34,6 +35,7 @@ typedef struct CastEntry
 	bool		relabel;		/* the value is right as it is */
 	ExprState  *state;			/* valid when lxid is this transaction's */
 	LocalTransactionId lxid;
+	Oid			role;			/* who may execute the functions in state */
 	bool		in_use;
 } CastEntry;
 
@@ -124,6 +126,7 @@ cast_lookup(ExprContext *econtext, Oid type, int32 typmod, Oid to_type, int32 to
 		entry->state = ExecInitExpr((Expr *) entry->cached->expr, NULL);
 		entry->in_use = false;
 		entry->lxid = TW_MY_LXID;
+		entry->role = GetUserId();
 		MemoryContextSwitchTo(oldcontext);
 	}
 	return entry;
@@ -140,6 +143,7 @@ psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmo
 {
 	CastEntry  *entry;
 	ExprState  *state;
+	bool		in_use;
 	bool		once;
 	MemoryContext oldcontext;
 
@@ -156,12 +160,13 @@ psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmo
 	econtext->caseValue_datum = value;
 	econtext->caseValue_isNull = *isnull;
 
-	/* busy further out, or left half-way by an error: a state for this time only */
-	once = entry->in_use;
+	/* busy further out, left half-way by an error, another role's: a state for this time only */
+	in_use = entry->in_use;
+	once = in_use || entry->role != GetUserId();
 	state = once ? ExecInitExpr((Expr *) entry->cached->expr, NULL) : entry->state;
 	entry->in_use = true;
 	value = ExecEvalExpr(state, econtext, isnull);
-	entry->in_use = once;
+	entry->in_use = in_use;
 	MemoryContextSwitchTo(oldcontext);
 	return value;
 }

@@ -17,6 +17,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
@@ -269,11 +270,15 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 	ExprState  *state = plan->state;
 	MemoryContext oldcontext;
 	bool		snapshot;
-	bool		once = plan->in_use && plan->state_lxid == TW_MY_LXID;
+	bool		in_use = plan->in_use && plan->state_lxid == TW_MY_LXID;
+	bool		once = in_use ||
+		(plan->state_lxid == TW_MY_LXID && plan->state_role != GetUserId());
 
 	/*
-	 * The state is busy further out, or an error has left it half-way: one is
-	 * made for this time only.  The plan must stay, the other one needs it.
+	 * The state is busy further out, or an error has left it half-way, or it was
+	 * made when another role was current, and who may execute a function is asked
+	 * only then: one is made for this time only.  The plan must stay, the other
+	 * one needs it.
 	 */
 	if (unlikely(once))
 	{
@@ -298,6 +303,7 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 		plan->state = state = ExecInitExprWithParams(plan->simple, params);
 		plan->in_use = false;
 		plan->state_lxid = TW_MY_LXID;
+		plan->state_role = GetUserId();
 		MemoryContextSwitchTo(oldcontext);
 	}
 
@@ -311,7 +317,7 @@ eval_simple(PsmExec *ex, PsmExpr *expr, Datum *value, bool *isnull)
 	}
 	plan->in_use = true;
 	*value = ExecEvalExpr(state, econtext, isnull);
-	plan->in_use = once;
+	plan->in_use = in_use;
 	if (snapshot)
 		PopActiveSnapshot();
 	if (plan->mutable && ex->savepoint.open)

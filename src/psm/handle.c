@@ -172,15 +172,23 @@ handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
 
 /* ---------- running ---------- */
 
-/* Where an error is kept that only passes through: until the next one */
+/*
+ * Where an error is kept that only passes through: until the next one but one.
+ * ReThrowError() does not copy all of it, so the next may be this one again, to
+ * be copied from here.
+ */
 MemoryContext
 psm_passing_context(PsmExec *ex)
 {
-	if (ex->passing == NULL)
-		ex->passing = AllocSetContextCreate(ex->mcxt, "psm error", ALLOCSET_SMALL_SIZES);
+	MemoryContext mcxt = ex->passed;
+
+	if (mcxt == NULL)
+		mcxt = AllocSetContextCreate(ex->mcxt, "psm error", ALLOCSET_SMALL_SIZES);
 	else
-		MemoryContextReset(ex->passing);
-	return ex->passing;
+		MemoryContextReset(mcxt);
+	ex->passed = ex->passing;
+	ex->passing = mcxt;
+	return mcxt;
 }
 
 /*

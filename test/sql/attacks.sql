@@ -285,8 +285,9 @@ SELECT tw.atomic('BEGIN ATOMIC EXECUTE IMMEDIATE ''SELECT secret FROM atk.guarde
 \echo :SQLSTATE
 SELECT tw.atomic('BEGIN ATOMIC MERGE INTO atk.guarded g USING (VALUES (1)) s (v) ON g.v = s.v WHEN NOT MATCHED THEN
 	INSERT (owner, v) VALUES (''tw_test_victim'', 4); END');
+\set VERBOSITY sqlstate
 SELECT tw.atomic('BEGIN ATOMIC COPY atk.guarded TO ''/tmp/tw_test_attack''; END');
-\echo :SQLSTATE
+\set VERBOSITY default
 CALL tw.run('BEGIN ATOMIC UPDATE atk.guarded SET secret = 0; END');
 RESET ROLE;
 SELECT owner, v, secret FROM atk.guarded ORDER BY 1;

@@ -78,6 +78,20 @@ DO $$ BEGIN FOR i IN 1 .. 200 LOOP PERFORM v FROM tracked WHERE id = i; END LOOP
 SELECT relations, conditions, escalated > 0 AS escalated FROM counters;
 COMMIT;
 
+-- many relations
+CREATE TABLE parted (id int) PARTITION BY RANGE (id);
+DO $$ BEGIN FOR i IN 1 .. 30 LOOP
+	EXECUTE format('CREATE TABLE parted_%s PARTITION OF parted FOR VALUES FROM (%s) TO (%s)', i, i * 10, i * 10 + 10);
+END LOOP; END $$;
+INSERT INTO parted SELECT generate_series(10, 309);
+BEGIN;
+SELECT tw.track_reads('row');
+SELECT count(*) FROM parted;
+SELECT count(*) FROM parted WHERE id % 2 = 0;
+SELECT relations, rows FROM counters;
+COMMIT;
+DROP TABLE parted;
+
 -- parallel plans run without workers
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;

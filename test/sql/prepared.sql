@@ -47,4 +47,26 @@ END $$;
 RESET transactional_writer.claim_wait;
 COMMIT PREPARED 'tw_test_4';
 SELECT status FROM tw.begin_batch('prep', 'forgotten');
+-- a version in doubt holds up no other, and is decided as it was prepared
+BEGIN;
+SELECT status FROM tw.begin_batch('prep', 'v1', version => 1);
+PREPARE TRANSACTION 'tw_test_5';
+SELECT status FROM tw.begin_batch('prep', 'v2', version => 2);
+COMMIT PREPARED 'tw_test_5';
+SELECT status FROM tw.begin_batch('prep', 'v1', version => 1);
+-- an offset in doubt is waited for
+BEGIN;
+SELECT tw.commit_offset('prep', 's', '0', NULL, '1');
+PREPARE TRANSACTION 'tw_test_6';
+SELECT tw.offset('prep', 's', '0') IS NULL AS none;
+SET transactional_writer.claim_wait = off;
+DO $$
+BEGIN
+	PERFORM tw.commit_offset('prep', 's', '0', NULL, '2');
+EXCEPTION WHEN SQLSTATE 'TW003' THEN
+	RAISE NOTICE '% %', SQLSTATE, SQLERRM;
+END $$;
+RESET transactional_writer.claim_wait;
+COMMIT PREPARED 'tw_test_6';
+SELECT tw.offset('prep', 's', '0');
 DROP TABLE prepared_data;

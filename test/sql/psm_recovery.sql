@@ -62,6 +62,21 @@ SET work_mem = '64kB';
 SELECT count(*), count(DISTINCT right(s, 5)) FROM rec_set() AS s;
 RESET work_mem;
 
+-- An error that passes through several blocks, each of which is undone
+SELECT (tw.atomic($$BEGIN
+  DECLARE message text;
+  DECLARE CONTINUE HANDLER FOR SQLEXCEPTION GET STACKED DIAGNOSTICS message = MESSAGE_TEXT;
+  BEGIN ATOMIC
+    BEGIN ATOMIC
+      BEGIN ATOMIC
+        DECLARE EXIT HANDLER FOR SQLSTATE '22012' RESIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = repeat('x', 100000);
+        INSERT INTO rec_t VALUES (1 / 0);
+      END;
+    END;
+  END;
+  RETURN length(message);
+END$$)).result;
+
 -- The place of an error behind a utility statement with parameters that failed
 SELECT tw.atomic($$BEGIN
   DECLARE CONTINUE HANDLER FOR SQLSTATE '58P01' BEGIN END;
