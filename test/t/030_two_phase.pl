@@ -254,6 +254,9 @@ foreach my $round (1 .. $rounds)
 		crash();
 		$client->kill_kill(grace => 0);
 	}
+	# A shell that the dead client had started may still be writing to the checkpoint
+	usleep(300_000);
+
 	# A session that ends, or is ended by us, says so; everything else is an error of ours
 	foreach my $line (grep { /ERROR/ } split /\n/, errors())
 	{
