@@ -11,7 +11,8 @@
 # As root, all that runs servers or tests runs as user postgres.
 
 set -euo pipefail
-export LC_ALL=C.UTF-8
+# PostgreSQL's test modules drop LC_ALL
+export LANG=C.UTF-8 LC_ALL=C.UTF-8
 unset "${!PG@}" 2>/dev/null || true
 
 say() { printf '%s\n' "$*"; }
@@ -36,10 +37,23 @@ test_packages() {
 		libtap-parser-sourcehandler-pgtap-perl libipc-run-perl perl pgbouncer
 }
 
-# What single tests need beside that, and are skipped without.  PATH may have a JDK already.
+# What single tests need beside that, and are skipped without: clients in Java, Python and
+# Node.js.  PATH may have a JDK or a Node.js, with npm, of another origin than Debian.
 client_packages() {
-	echo libpostgresql-jdbc-java python3-psycopg
+	echo libpostgresql-jdbc-java python3-psycopg python3-sqlalchemy
 	command -v javac >/dev/null || echo default-jdk-headless
+	command -v npm >/dev/null || echo nodejs node-pg
+}
+
+# Sets NODE_PATH to where Node.js finds its client of PostgreSQL, which npm may have to bring
+find_node_client() {
+	export NODE_PATH=/usr/share/nodejs
+	command -v node >/dev/null || return 0
+	node -e 'require("pg")' 2>/dev/null && return
+	command -v npm >/dev/null || return 0
+	npm install --silent --no-audit --no-fund --prefix "$tw/node" pg >/dev/null 2>&1 </dev/null || return 0
+	NODE_PATH=$tw/node/node_modules
+	chmod -R go+rX "$tw/node"
 }
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

@@ -50,7 +50,7 @@ SELECT 'failures: ' || string_agg(batch_id || ' ' || sqlstate, ', ') FROM tw.fai
 SQL
 
 like($stderr, qr/ERROR:  53200: out of shared memory/, 'the error is the server\'s own');
-like($stderr, qr/HINT:  You might need to increase max_locks_per_transaction/, '... with its hint');
+like($stderr, qr/HINT:  You might need to increase "?max_locks_per_transaction/, '... with its hint');
 like($stderr, qr/atomic block line 7, column 3, at EXECUTE IMMEDIATE/, '... and the place in the script');
 like($stdout, qr/^tables: 0\nbatches: 0$/m, 'nothing of the block is left');
 like($stdout, qr/^handled: before, undone, behind\ntables: 0$/m, 'a handler goes on in the block');
