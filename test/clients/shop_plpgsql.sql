@@ -1,5 +1,7 @@
 -- Sells exactly once, with procedures and functions in PL/pgSQL.  The block is in a table:
 CREATE TABLE block (name text PRIMARY KEY, body text NOT NULL);
+\set sell `cat sell.psm`
+INSERT INTO block VALUES ('sell', :'sell');
 
 -- 1, 2, 4: a block as a batch, in transactions of its own; the server retries after a conflict.
 -- No EXCEPTION around it: there, a procedure cannot commit.
