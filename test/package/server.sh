@@ -4,6 +4,9 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
+# A mirror may stand still for longer than its index is valid for
+echo 'Acquire::Check-Valid-Until "false";' >/etc/apt/apt.conf.d/90-mirror
+
 die() { printf '%s\n' "$*" >&2; exit 1; }
 as_postgres() { (cd /tmp && exec runuser -u postgres -- "$@"); }
 
