@@ -1,7 +1,7 @@
 # README.md and doc/ show only what was really printed: their examples are run, and what
 # comes out is what they say (see Documentation.pm).  `test/doc --update` puts it right.
-# Their links lead somewhere, the README has a link to each page, and its reference names
-# all there is.
+# Their links lead somewhere, the README has a link to each page, its reference names all
+# there is, and the map of the source all files.
 use strict;
 use warnings;
 
@@ -88,6 +88,19 @@ foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
 	ok(index($readme, $name) >= 0, "README.md has $name in its reference");
 }
 
+# The map of the source has each file, and no other
+
+my $map = slurp_file("$top/doc/how-it-works.md") =~ s/.*^## The source$//msr;
+my (%mapped, $directory);
+
+foreach my $line (split(/\n/, $map))
+{
+	$directory = $1 if $line =~ /^### .*: `(src.*?)\/`$/;
+	$mapped{"$directory/$1"} = 1 if $line =~ /^\| `(\w+\.[ch])` \| \S/;
+}
+is_deeply([ sort keys %mapped ], [ sort map { s/^\Q$top\E\///r } glob("$top/src/*.[ch] $top/src/*/*.[ch]") ],
+	'doc/how-it-works.md has a line for each file of the source');
+
 # One version everywhere
 
 my ($version) = slurp_file("$top/transactional_writer.control") =~ /^default_version = '(.*)'$/m;
@@ -95,5 +108,6 @@ my @elsewhere = slurp_file("$top/META.json") =~ /^\t.*?"version": "([\d.]+)",?$/
 
 is_deeply(\@elsewhere, [ $version, $version ], 'META.json has the version of the control file');
 like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$version\E /m, 'CHANGELOG.md has it too');
+like(slurp_file("$top/test/package/debian/changelog"), qr/^transactional-writer \(\Q$version\E-\d+\) /, 'and Debian\'s changelog');
 
 done_testing();
