@@ -19,6 +19,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "storage/bufmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -79,6 +80,18 @@ tw_hypertable_id(Relation table)
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return id;
+}
+
+/* Without a chunk a plan has nothing that would tell a hypertable from a table */
+bool
+tw_hypertable_is_empty(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	bool		empty = rel->rd_rel->relkind == RELKIND_RELATION &&
+		RelationGetNumberOfBlocks(rel) == 0 && tw_hypertable_id(rel) != 0;
+
+	table_close(rel, NoLock);
+	return empty;
 }
 
 /* The hypertable that a table is a chunk of; InvalidOid: of none */

@@ -646,6 +646,9 @@ extern int32 tw_hypertable_id(Relation table);
 /* The hypertable that a table is a chunk of; InvalidOid: of none */
 extern Oid	tw_hypertable_of_chunk(Relation table);
 
+/* A hypertable that may have no chunk; quick for what has rows of its own */
+extern bool tw_hypertable_is_empty(Oid relid);
+
 /* Are any chunks of a hypertable compressed? */
 extern bool tw_hypertable_has_compressed(int32 id);
 

@@ -236,7 +236,8 @@ track_parents(QueryDesc *query)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 
-		if (rte->rtekind == RTE_RELATION && rte->inh && rte->relid >= FirstNormalObjectId)
+		if (rte->rtekind == RTE_RELATION && rte->relid >= FirstNormalObjectId &&
+			(rte->inh || tw_hypertable_is_empty(rte->relid)))
 			tw_track_parent(rte->relid);
 	}
 }

@@ -27,6 +27,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "executor/executor.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 #include "utils/lsyscache.h"
