@@ -1,0 +1,134 @@
+# Everything at once, at random, while everything fails: operations of every path in many
+# sessions, and faults of sessions, server and machine.  A model outside of the server knows of
+# every operation whether it was acknowledged, refused or neither, and compares that with
+# what is there: what was acknowledged once, what was refused not at all, the rest whole or
+# not, and the ledger, data and offsets agree.  A reader that looks all the time sees
+# no part of a batch.
+#
+# TW_CHAOS_SECONDS is how long it runs, TW_CHAOS_SEED the seed of a run before, TW_CHAOS_FAULTS
+# the faults to choose from, by name.
+use strict;
+use warnings;
+
+use ChaosFaults;
+use ChaosSessions;
+use ChaosWork;
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time sleep);
+use TransactionalWriter;
+
+my $seconds = $ENV{TW_CHAOS_SECONDS} || 30;
+my $seed = $ENV{TW_CHAOS_SEED} || time ^ $$ << 8;
+my $dir = "$FindBin::Bin/../chaos";
+
+$seed = int $seed;
+srand $seed;
+diag "seed $seed, $seconds s: TW_CHAOS_SEED and TW_CHAOS_SECONDS give others";
+
+# ---------- the server ----------
+
+my $faults = ChaosFaults->new(source => $dir, dir => PostgreSQL::Test::Utils::tempdir());
+my $node = $faults->new_server('main',
+	'fsync = off', 'max_connections = 30', 'superuser_reserved_connections = 5', 'max_prepared_transactions = 60',
+	'max_locks_per_transaction = 20', 'shared_buffers = 32MB', 'deadlock_timeout = 20ms', 'log_min_messages = log',
+	'log_line_prefix = \'%m [%p] %q%u %e \'', 'log_statement = none', 'max_wal_senders = 4', 'wal_keep_size = 64MB',
+	'client_min_messages = warning', "shared_preload_libraries = 'transactional_writer'",
+	'transactional_writer.worker_interval = 1', 'autovacuum_naptime = 2s', 'statement_timeout = 20s',
+	'transactional_writer.conflict_wait = 200ms');
+
+$node->safe_psql('postgres', q(CREATE ROLE writer LOGIN; GRANT ALL ON SCHEMA public TO writer; GRANT CREATE ON DATABASE postgres TO writer));
+$node->safe_psql('postgres', "SET ROLE writer;\n" . slurp_file("$dir/setup.sql"));
+$node->safe_psql('postgres', "SELECT tw.create_job('$_')", extra_params => [ '-U', 'writer' ])
+  foreach qw(direct1 direct2 plain1 plain2 fenced versions source1 source2 source3 money chunks sink), map { "lane$_" } @ChaosWork::lanes;
+
+# ---------- the sessions ----------
+
+my $work = ChaosWork->new;
+my $writers = ChaosSessions->new(connstr => $node->connstr('postgres') . ' user=writer', setup => '', count => 8,
+	next => sub { return $work->next_op });
+
+# The reader
+my ($polls, %seen) = (0);
+my $reader = ChaosSessions->new(connstr => $node->connstr('postgres'), setup => '', count => 1,
+	next => sub {
+		return {
+			name => 'reader',
+			steps => ["SET chaos.since = $work->{since};\nTABLE anomaly;"],
+			done => sub {
+				my ($op) = @_;
+
+				$polls++ if $op->{outcome} eq 'acknowledged' || $op->{outcome} eq 'unknown';
+				$seen{$_}++ foreach @{ $op->{lines} };
+			}
+		};
+	});
+
+# Runs until the time, or until it is so
+sub run_until
+{
+	my ($until, $so) = @_;
+
+	while (time < $until)
+	{
+		$writers->turn(0.005);
+		$reader->turn(0);
+		return 1 if $so && $so->();
+	}
+	return 0;
+}
+
+# Lets everything that runs end, and compares
+sub rest
+{
+	$work->{resting} = 1;
+	run_until(time + 90, sub { !$writers->busy && !@{ $work->{queue} } }) or $work->wrong('operations hang: '
+		  . join ', ', map { $_->{op}{name} } $writers->busy);
+	$faults->wait_for_server;
+
+	# what clients that were killed have left
+	my $left = '';
+	for (1 .. 300)
+	{
+		$left = $faults->query(q(SELECT count(*) FROM pg_stat_activity WHERE usename = 'writer' AND state <> 'idle'));
+		last if $left eq '0';
+		sleep 0.1;
+	}
+	$work->wrong("sessions of killed clients stay: $left") if $left ne '0';
+	$work->check(sub { $faults->query($_[0]) });
+	$work->{resting} = 0;
+}
+
+# ---------- the run ----------
+
+my $end = time + $seconds;
+while ((my $left = $end - time) > 0.5)
+{
+	my $episode = time + ($left < 9 ? $left : 6);
+
+	while (time < $episode)
+	{
+		run_until(time + 0.05 + rand 0.3);
+		$faults->strike($writers, $reader);
+	}
+	$faults->heal($writers, $reader);
+	rest();
+}
+
+$writers->stop;
+$reader->stop;
+diag "operations: $_" foreach $work->summary;
+diag 'faults: ' . $faults->summary;
+diag "the reader looked $polls times";
+
+cmp_ok($work->total('acknowledged'), '>', 50 * $seconds, 'operations were acknowledged');
+cmp_ok($faults->total, '>', $seconds, 'there were faults');
+diag "wrong: $_" foreach grep { defined } @{ $work->{wrong} }[ 0 .. 19 ];
+is_deeply($work->{wrong}, [], 'what is there is what the model says, and no error is unexplained');
+cmp_ok($polls, '>', $seconds, 'the reader looked');
+is_deeply(\%seen, {}, 'and never saw a part of a batch');
+is_deeply([ $faults->log_findings ], [], 'the server has not crashed by itself');
+
+done_testing();
