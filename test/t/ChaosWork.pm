@@ -10,21 +10,17 @@ package ChaosWork;
 use strict;
 use warnings;
 
-our @lanes = (1 .. 3);
-
 # What any operation may meet when sessions and servers die and run out of things
 my %fault = map { $_ => 1 } qw(57014 57P01 57P02 57P03 53100 53200 53300 40P01 40001 TW003);
 
 sub new
 {
 	my ($class, %with) = @_;
-	my $self = bless {
-		next => 1, since => 1, keys => {}, live => [], old => {}, queue => [], outcomes => {}, answers => {},
+
+	return bless {
+		next => 1, since => 1, keys => {}, live => [], old => {}, outcomes => {}, answers => {},
 		wrong => [], epoch => {}, prepared => {}, weights => {}, %with
 	}, $class;
-
-	$self->{lane}{$_} = { n => $_, batch => 1, phase => 'open', pending => 0 } foreach @lanes;
-	return $self;
 }
 
 sub pick { return $_[ rand @_ ]; }
@@ -64,7 +60,7 @@ sub count
 		$self->{answers}{"$op->{name}: $state"}++;
 		$self->wrong("$op->{name}: $error") unless $expected{$state};
 	}
-	$self->wrong("$op->{name}: not understood: $op->{lines}[0]") if @{ $op->{lines} };
+	$self->wrong("$op->{name}: not understood: $op->{lines}[0] " . story($op)) if @{ $op->{lines} };
 }
 
 # ---------- batches with a key ----------
@@ -584,8 +580,6 @@ sub next_op
 {
 	my ($self) = @_;
 
-	return undef if $self->{resting} && !@{ $self->{queue} };
-	return shift @{ $self->{queue} } if @{ $self->{queue} } && ($self->{resting} || rand() < 0.6);
 	return undef if $self->{resting};
 	my $kind = pick(@weighted);
 
