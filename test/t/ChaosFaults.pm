@@ -253,7 +253,7 @@ sub disk
 	my $size = sub { return system('mount', '-o', "remount,size=$_[0]", $base) == 0; };
 
 	return 0 if grep { $_->[1] eq 'disk' } @{ $self->{until} };
-	my (undef, $used) = split /\s+/, `df -k --output=used '$base'` =~ s/\n/ /r;
+	my ($used) = `df -k --output=used '$base'` =~ /(\d+)/;
 
 	# it grows while we look
 	foreach my $more (100, 1000, 4000)
