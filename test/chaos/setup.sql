@@ -113,9 +113,9 @@ CREATE VIEW anomaly AS
 	FROM (SELECT s.what AS job, s.n + count(l.n) AS lines, s.n + count(DISTINCT l.n) AS different
 			FROM settled s LEFT JOIN line l ON l.job = s.what WHERE s.what ^@ 'source' GROUP BY s.what) n
 		FULL JOIN (SELECT job, position::int FROM tw.offsets WHERE source = 'lines') o USING (job)
-	WHERE (lines, different) IS DISTINCT FROM (coalesce(position, 0)::bigint, coalesce(position, 0)::bigint)
-	UNION ALL
-	SELECT 'lane ' || lane || ': ' || to_jsonb(lane) FROM lane
+	WHERE (lines, different) IS DISTINCT FROM (coalesce(position, 0)::bigint, coalesce(position, 0)::bigint);
+CREATE VIEW lane_anomaly AS
+	SELECT 'lane ' || lane || ': ' || to_jsonb(lane) AS anomaly FROM lane
 	WHERE position > 0 AND (event_batches, events_wrong, states, state_first, state_last, state_gone, keys, keys_wrong, parts, part_first, part_last, ledger)
 			IS DISTINCT FROM (position::bigint - settled, 0::bigint, 41::bigint, position, position, false, position * 10 + 2::bigint, 0::bigint, 20::bigint, position, position, position::bigint)
 		OR position > 0 AND lane = 1 AND (snaps, snap_first, snap_last) IS DISTINCT FROM (40::bigint, position, position)

@@ -1,9 +1,8 @@
 # The faults of test/t/095_chaos.pl: to a session, to the server, to the machine below it.
 #
 # Some last for a while: what ends them is kept with its time, and heal() ends them all.  The
-# disk that gets full is a tmpfs in place of the server's base/, which takes a mount, and so a
-# user namespace; the clock that jumps is a library preloaded into the server, which takes a
-# compiler.  What is not possible is left out, and left_out() says why.
+# disk that gets full is SmallDisk's; the clock that jumps is a library preloaded into the server,
+# which takes a compiler.  What is not possible is left out, and left_out() says why.
 package ChaosFaults;
 
 use strict;
@@ -11,6 +10,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SmallDisk;
 use Time::HiRes qw(time sleep);
 
 # How often each is chosen.  Those of the server are not for the time with a standby.
@@ -24,7 +24,7 @@ sub new
 	my ($class, %with) = @_;
 	my $self = bless { count => {}, nodes => [], until => [], left_out => {}, preload => {}, %with }, $class;
 
-	$self->{left_out}{disk} = 'no file system can be mounted in a user namespace here' if !$self->{mounts};
+	$self->{left_out}{disk} = 'no file system can be mounted in a user namespace here' if !SmallDisk::possible();
 	$self->prepare_clock;
 	return $self;
 }
@@ -66,20 +66,6 @@ sub start
 	$node->start;
 }
 
-# Puts the server's tables on a disk of their own; the server does not run
-sub mount_disk
-{
-	my ($self, $node) = @_;
-	my $base = $node->data_dir . '/base';
-
-	return if !$self->{mounts};
-	rename $base, "$base.moved" or die $!;
-	mkdir $base, 0700 or die $!;
-	system_or_bail('mount', '-t', 'tmpfs', '-o', 'size=2g,mode=0700', 'none', $base);
-	system_or_bail('cp', '-a', "$base.moved/.", $base);
-	system_or_bail('rm', '-rf', "$base.moved");
-}
-
 # The server that faults are about
 sub new_server
 {
@@ -88,7 +74,7 @@ sub new_server
 
 	$node->init(allows_streaming => 1);
 	$node->append_conf('postgresql.conf', join("\n", 'restart_after_crash = on', @settings, ''));
-	$self->mount_disk($node);
+	$self->{disk} = SmallDisk->new($node) if SmallDisk::possible();
 	$self->start($node);
 	$node->safe_psql('postgres', 'CREATE EXTENSION transactional_writer');
 	push @{ $self->{nodes} }, $node;
@@ -249,20 +235,11 @@ sub connections
 sub disk
 {
 	my ($self) = @_;
-	my $base = $self->{node}->data_dir . '/base';
-	my $size = sub { return system('mount', '-o', "remount,size=$_[0]", $base) == 0; };
+	my $disk = $self->{disk};
 
-	return 0 if grep { $_->[1] eq 'disk' } @{ $self->{until} };
-	my ($used) = `df -k --output=used '$base'` =~ /(\d+)/;
-
-	# it grows while we look
-	foreach my $more (100, 1000, 4000)
-	{
-		next unless $size->(($used + $more) . 'k');
-		$self->for_a_while(0.3 + rand, 'disk', sub { $size->('2g') or die 'the disk stays small' });
-		return 1;
-	}
-	return 0;
+	return 0 if !$disk->fill(100);
+	$self->for_a_while(0.3 + rand, 'disk', sub { $disk->free; });
+	return 1;
 }
 
 # Forward at any distance; back only so far that the server's own timeouts, which go by this
@@ -287,7 +264,7 @@ sub new_standby
 	$self->heal;
 	$primary->backup($name);
 	$standby->init_from_backup($primary, $name, has_streaming => 1);
-	$self->mount_disk($standby);
+	$self->{next_disk} = SmallDisk->new($standby) if SmallDisk::possible();
 	$self->start($standby);
 	$primary->safe_psql('postgres', q(ALTER SYSTEM SET synchronous_standby_names = '*'));
 	$primary->reload;
@@ -304,6 +281,7 @@ sub promote
 	$self->{node}->stop('immediate');
 	$self->{standby}->promote;
 	$self->{node} = delete $self->{standby};
+	$self->{disk} = delete $self->{next_disk};
 	push @{ $self->{nodes} }, $self->{node};
 	$self->{count}{promotion}++;
 	return $self->{node};

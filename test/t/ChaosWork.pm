@@ -497,7 +497,7 @@ sub check
 	my %found = map { split /\|/, $_, 2 } split /\n/, $query->("$set SELECT op, rows FROM found");
 	my %known = map { split /\|/, $_, 2 } split /\n/, $query->("$set SELECT op, batches FROM known");
 
-	$self->wrong("check: $_") foreach split /\n/, $query->("SET chaos.since = $self->{since}; TABLE anomaly");
+	$self->wrong("check: $_") foreach split /\n/, $query->("SET chaos.since = $self->{since}; TABLE anomaly; TABLE lane_anomaly");
 	foreach my $n (sort { $a <=> $b } keys %{ $self->{keys} })
 	{
 		my $key = $self->{keys}{$n};
