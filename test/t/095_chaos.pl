@@ -151,7 +151,9 @@ $faults->query('SELECT tw.expire_batches()');
 
 $writers->stop;
 $reader->stop;
-diag "operations: $_" foreach $work->summary;
+my ($all, @each) = $work->summary;
+diag "operations: $all";
+($ENV{TW_CHAOS_SECONDS} ? diag($_) : note($_)) foreach @each;
 diag 'faults: ' . $faults->summary;
 diag "left out: $_, because " . $faults->left_out->{$_} foreach sort keys %{ $faults->left_out };
 diag $lanes->summary;

@@ -14,7 +14,7 @@ sub import
 {
 	return if $ENV{TW_OWN_MOUNTS};
 	$ENV{TW_OWN_MOUNTS} = system("@own sh -c 'mount -t tmpfs none /mnt' >/dev/null 2>&1") == 0 ? 'yes' : 'no';
-	exec @own, $^X, $0, @ARGV if $ENV{TW_OWN_MOUNTS} eq 'yes';
+	exec @own, $^X, (map { "-I$_" } @INC), $0, @ARGV if $ENV{TW_OWN_MOUNTS} eq 'yes';
 }
 
 sub possible { return $ENV{TW_OWN_MOUNTS} eq 'yes'; }
