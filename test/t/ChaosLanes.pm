@@ -143,7 +143,8 @@ sub publish
 	my ($n, $b) = ($lane->{n}, $lane->{batch});
 	my $epoch = $lane->{epoch} && rand() < 0.7 ? ", epoch => $lane->{epoch}" : '';
 
-	$self->add($lane, 'publish', [qw(TW001 TW007 TW009 TW010)],
+	# a new writer may not have come to open it
+	$self->add($lane, 'publish', [qw(22023 TW001 TW007 TW009 TW010)],
 		steps => [ "BEGIN;\n\\set go false\nSELECT status, status = 'applied' AS go FROM tw.publish('lane$n', 'b$b', audit => " . sprintf($audit, $b) . "$epoch) \\gset\n"
 			  . "\\if :go\nSELECT tw.commit_offset('lane$n', 'batches', '0', nullif(" . ($b - 1) . ", 0)::text, '$b') AS ignored \\gset\n\\endif\n" . status_line()
 			  . "\\echo #commit\nCOMMIT;" ],
