@@ -16,20 +16,52 @@
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 
 PG_FUNCTION_INFO_V1(tw_atomic);
 
 /* ---------- RETURN ---------- */
+
+/*
+ * The same row without the name of its type.  to_jsonb() keeps pointing to the names of the
+ * columns when it has given up its hold on a named type, which goes away should an
+ * invalidation come while values are converted: the keys would be garbage.  The descriptions of
+ * anonymous types stay.
+ */
+static Datum
+anonymous_row(Datum value)
+{
+	HeapTupleHeader row = DatumGetHeapTupleHeaderCopy(value);
+	TupleDesc	tupdesc;
+
+	if (HeapTupleHeaderGetTypeId(row) == RECORDOID)
+		return value;
+	tupdesc = lookup_rowtype_tupdesc_copy(HeapTupleHeaderGetTypeId(row),
+										  HeapTupleHeaderGetTypMod(row));
+	tupdesc->tdtypeid = RECORDOID;
+	tupdesc->tdtypmod = -1;
+	tupdesc = BlessTupleDesc(tupdesc);
+	HeapTupleHeaderSetTypeId(row, RECORDOID);
+	HeapTupleHeaderSetTypMod(row, tupdesc->tdtypmod);
+	return HeapTupleHeaderGetDatum(row);
+}
 
 /* to_jsonb() of a value of a type known only now */
 static Jsonb *
 value_to_jsonb(Datum value, Oid type)
 {
 	FmgrInfo	flinfo;
-	List	   *args = list_make1(makeNullConst(type, -1, InvalidOid));
+	List	   *args;
 
+	if (type != RECORDOID && type_is_rowtype(type))
+	{
+		value = anonymous_row(value);
+		type = RECORDOID;
+	}
+	args = list_make1(makeNullConst(type, -1, InvalidOid));
 	fmgr_info(F_TO_JSONB, &flinfo);
 	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, args, InvalidOid, InvalidOid,
 											 COERCE_EXPLICIT_CALL), &flinfo);
