@@ -638,6 +638,13 @@ extern void tw_resolution_check_jobs(const TwDoubt *doubt, bool lenient);
 extern TwResolution tw_resolve(const TwDoubt *doubt, bool commit, const char *reason,
 							   const char *job, int64 epoch, MemoryContext mcxt);
 
+/* ---------- in argument.c ---------- */
+
+extern char *tw_argument_text(FunctionCallInfo fcinfo, int number, const char *name);
+extern char *tw_argument_text_or_null(FunctionCallInfo fcinfo, int number);
+extern char *tw_argument_words(FunctionCallInfo fcinfo, int number, const char *name);
+extern int64 tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *name);
+
 /* ---------- in hypertable.c: TimescaleDB's tables ---------- */
 
 /* The number that TimescaleDB has given a hypertable; 0: the table is none */
