@@ -4,6 +4,8 @@
 use strict;
 use warnings;
 
+use Documentation qw(run_page normal);
+use File::Basename;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -142,6 +144,8 @@ foreach my $statement (q(UPDATE m SET v = 1 WHERE at >= '2026-01-05'), q(DELETE 
 
 	like($error, qr/ERROR:  0A000: cannot track reads of hypertable "m"\nDETAIL:  It has compressed chunks/, "refused with compressed chunks: $statement");
 }
+is(sqlstate($node, q(BEGIN; SELECT tw.track_reads('predicate'); DO $$BEGIN INSERT INTO m VALUES ('2026-01-05', 1, 1); EXCEPTION WHEN unique_violation THEN NULL; END$$; INSERT INTO out VALUES (1); COMMIT)),
+	'0A000', 'nor is a caught error believed');
 is(sqlstate($node, q(BEGIN; SELECT tw.track_reads('row'); INSERT INTO m VALUES ('2026-01-05 01:00', 1, 1); ROLLBACK)), '', 'an INSERT is not');
 foreach my $mode ('merge', 'overwrite', 'insert_new')
 {
@@ -273,6 +277,18 @@ query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application
 eval { $readers->finish };
 unlike($read, qr/division by zero/, 'and saw each publish as a whole');
 is(query('SELECT count(*) FROM m'), '4100', 'forty of them');
+
+# ---------- the page of the documentation ----------
+
+$ENV{PGHOST} = $node->host;
+$ENV{PGPORT} = $node->port;
+run_page('doc/timescaledb.md', slurp_file(dirname(__FILE__) . '/../../doc/timescaledb.md'),
+	sub {
+		my ($line, $shown, $printed, $varies, $missing) = @_;
+
+		is($missing, undef, "doc/timescaledb.md, line $line, is run");
+		is(normal($printed, $varies), normal($shown // '', $varies), "doc/timescaledb.md, line $line");
+	});
 
 $node->stop;
 done_testing();
