@@ -8,6 +8,7 @@
  */
 #include "psm/psm.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -34,19 +35,28 @@ PG_FUNCTION_INFO_V1(tw_atomic);
 static Datum
 anonymous_row(Datum value)
 {
-	HeapTupleHeader row = DatumGetHeapTupleHeaderCopy(value);
-	TupleDesc	tupdesc;
+	HeapTupleHeader row = DatumGetHeapTupleHeader(value);
+	TupleDesc	named;
+	TupleDesc	anonymous;
+	HeapTupleData tuple;
+	Datum	   *values;
+	bool	   *nulls;
 
 	if (HeapTupleHeaderGetTypeId(row) == RECORDOID)
 		return value;
-	tupdesc = lookup_rowtype_tupdesc_copy(HeapTupleHeaderGetTypeId(row),
-										  HeapTupleHeaderGetTypMod(row));
-	tupdesc->tdtypeid = RECORDOID;
-	tupdesc->tdtypmod = -1;
-	tupdesc = BlessTupleDesc(tupdesc);
-	HeapTupleHeaderSetTypeId(row, RECORDOID);
-	HeapTupleHeaderSetTypMod(row, tupdesc->tdtypmod);
-	return HeapTupleHeaderGetDatum(row);
+	named = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(row), HeapTupleHeaderGetTypMod(row));
+	tuple.t_len = HeapTupleHeaderGetDatumLength(row);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = row;
+	values = palloc(named->natts * sizeof(Datum));
+	nulls = palloc(named->natts * sizeof(bool));
+	heap_deform_tuple(&tuple, named, values, nulls);
+	anonymous = CreateTupleDescCopy(named);
+	ReleaseTupleDesc(named);
+	anonymous->tdtypeid = RECORDOID;
+	anonymous->tdtypmod = -1;
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(anonymous), values, nulls));
 }
 
 /* to_jsonb() of a value of a type known only now */
