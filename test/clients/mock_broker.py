@@ -1,10 +1,12 @@
-"""A Kafka broker for trying things out: librdkafka has one built in, which lives as long as this process.
+"""A Kafka broker for trying things out: librdkafka has one built in.
 
 mock_broker.py topic messages    prints the broker's address when the messages are in it
 
 The messages are payments of 1 to 9 into ten accounts; every 500th is none.  Needs
-confluent_kafka.  All that is sent is noted in sent.txt: partition, offset, message."""
+confluent_kafka.  What the broker has acknowledged is in sent.txt: partition, offset, message; when
+that file is removed, the broker ends."""
 import json
+import os
 import sys
 import time
 
@@ -30,5 +32,5 @@ producer.flush()
 sent.close()
 broker, = producer.list_topics().brokers.values()
 print(f"{broker.host}:{broker.port}", flush=True)
-while True:
+while os.path.exists("sent.txt"):
     time.sleep(1)
