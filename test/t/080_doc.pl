@@ -1,11 +1,11 @@
 # README.md and doc/ show only what was really printed: their examples are run, and what
 # comes out is what they say (see Documentation.pm).  `test/doc --update` puts it right.
-# Their links lead somewhere, the README has a link to each page, and its reference names
-# all there is.
+# Their links lead somewhere, the README has a link to each page, its reference names all
+# there is, and the map of the source all files.
 use strict;
 use warnings;
 
-use Documentation qw(run_page normal);
+use Documentation qw(run_page normal with_source_map);
 use File::Basename;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -94,6 +94,13 @@ foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
 	ok(index($readme, $name) >= 0, "README.md has $name in its reference");
 }
 
+# The map of the source
+
+my $map = slurp_file("$top/doc/how-it-works.md");
+
+is(with_source_map($map, $top), $map, 'doc/how-it-works.md says of each file of the source what its head says');
+is_deeply([ sort map { s/^\Q$top\E\///r } glob("$top/src/*/") ], [ sort $map =~ /^### .*: `(src\/\w+\/)`$/mg ], '... in all directories');
+
 # One version everywhere
 
 my ($version) = slurp_file("$top/transactional_writer.control") =~ /^default_version = '(.*)'$/m;
@@ -101,5 +108,6 @@ my @elsewhere = slurp_file("$top/META.json") =~ /^\t.*?"version": "([\d.]+)",?$/
 
 is_deeply(\@elsewhere, [ $version, $version ], 'META.json has the version of the control file');
 like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$version\E /m, 'CHANGELOG.md has it too');
+like(slurp_file("$top/test/package/debian/changelog"), qr/^transactional-writer \(\Q$version\E-\d+\) /, 'and Debian\'s changelog');
 
 done_testing();

@@ -21,6 +21,9 @@
 # create the extension gets it before its first block.  In the page's directory are copies of
 # the programs of test/clients, and python3 there is one that has psycopg, if there is one.
 #
+# The map of the source at the end of doc/how-it-works.md is made of the first words of the
+# files: with_source_map().
+#
 # Two outputs are equal when they are after normal(): times, durations, transaction and
 # process numbers are placeholders, and columns may be wider.
 package Documentation;
@@ -35,7 +38,7 @@ use File::Copy;
 use File::Temp;
 use IPC::Run;
 
-our @EXPORT_OK = qw(run_page normal missing client_path);
+our @EXPORT_OK = qw(run_page normal missing client_path with_source_map);
 
 use constant {
 	END_MARK => '-- end of example --',
@@ -406,6 +409,53 @@ sub run_page
 		splice @lines, $first + 1, $block->{last} - $first - 1, split(/\n/, $block->{output});
 	}
 	return join("\n", @lines);
+}
+
+# ---------- the map of the source ----------
+
+my @parts = (
+	[ 'The module', 'src' ], [ 'The ledger', 'src/ledger' ], [ 'The language', 'src/psm' ],
+	[ 'Conflict checks', 'src/conflict' ], [ 'Staged batches', 'src/stage' ], [ 'Two-phase commit', 'src/sink' ]);
+
+# What the head of a file says it is for, in one line
+sub purpose
+{
+	my ($path) = @_;
+
+	open my $file, '<', $path or die "$path: $!";
+	my $text = do { local $/; <$file> };
+	close $file;
+	my ($head) = $text =~ /\A\/\*\n \* \S+\n((?: \*\t\t.*\n)+)/ or die "$path does not begin with its name and what it is for\n";
+
+	$head =~ s/^ \*\t\t//mg;
+	$head =~ s/\s+/ /g;
+	$head =~ s/\.? $//;
+	$head =~ s/((?:CALL )?\btw\.\w+|\btransactional_writer\.\S*?[\w*](?=[,:.]|$)|\btw_batch_<n>)/`$1`/g;
+	return $head;
+}
+
+# The text of a page with the map as the files have it now; a page without one as it is
+sub with_source_map
+{
+	my ($text, $top) = @_;
+	my $map = '';
+
+	return $text if $text !~ /^### \Q$parts[0][0]\E: `src\/`$/m;
+	foreach (@parts)
+	{
+		my ($title, $directory) = @$_;
+
+		$map .= "### $title: `$directory/`\n\n| file | what |\n|---|---|\n";
+		foreach my $path (sort glob("$top/$directory/*.[ch]"))
+		{
+			my ($name) = $path =~ /([^\/]+)$/;
+
+			$map .= "| `$name` | " . purpose($path) . " |\n";
+		}
+		$map .= "\n";
+	}
+	$map =~ s/\n+$/\n/;
+	return $text =~ s/^### \Q$parts[0][0]\E: .*\z/$map/msr;
 }
 
 1;
