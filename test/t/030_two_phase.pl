@@ -15,7 +15,7 @@ use TransactionalWriter;
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 40;
 my $node = new_server('main', 'max_prepared_transactions = 300', 'max_connections = 60', 'fsync = off',
-	'log_min_messages = fatal');
+	'log_min_messages = log');
 my $dir = PostgreSQL::Test::Utils::tempdir();
 
 sub query { return $node->safe_psql('postgres', $_[0]); }

@@ -14,7 +14,7 @@ use TransactionalWriter;
 my $batches = $ENV{TW_CHAOS_BATCHES} || 200;
 my $seed = $ENV{TW_CHAOS_SEED} || time;
 my $node = new_server('main', 'fsync = off', 'max_connections = 50', 'shared_buffers = 32MB',
-	'log_min_messages = fatal', "shared_preload_libraries = 'transactional_writer'",
+	'log_min_messages = log', "shared_preload_libraries = 'transactional_writer'",
 	'transactional_writer.worker_interval = 1');
 my %faults;
 

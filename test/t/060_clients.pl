@@ -302,6 +302,6 @@ is($node->safe_psql('cron', q(SELECT count(*) FROM pg_namespace WHERE nspname LI
 like(slurp_file("$dir/nightly.log"), qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d 2026-11-01 publish: applied, 3 rows\n\S+ 2026-11-01 close: committed, 4 rows, attempt 1\n/m,
 	'cron: the log has the steps');
 
-$pooler->kill_kill(grace => 0) if $pooler;
+kill_client($pooler) if $pooler;
 $node->stop;
 done_testing();
