@@ -187,7 +187,7 @@ is($node->safe_psql('payments', q(SELECT string_agg(concat_ws('/', r.partition, 
 	join(',', map { join('/', @$_) } sort { $a->[0] <=> $b->[0] || $a->[1] <=> $b->[1] } @{ $broker->{sent} }), '... as the broker has it');
 is($node->safe_psql('payments', q(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tw\_batch\_%')), '0', '... and no staging is left');
 note 'staged: ', join ', ', map { "$_ $kills{$_}" } sort keys %kills;
-$broker->{run}->kill_kill(grace => 0);
+kill_client($broker->{run});
 
 # ---------- One that hangs in the middle of a transaction, and is replaced ----------
 
@@ -211,7 +211,7 @@ like(finish($zombie), qr/epoch 1 of job "zombies\/\d" has been replaced by a new
 	'a consumer that hung in its transaction cannot commit any more');
 is(finish($heir), '', '... the one in its place comes to the end');
 is(verdict($broker), '', '... and each message is there exactly once');
-$broker->{run}->kill_kill(grace => 0);
+kill_client($broker->{run});
 
 # ---------- Two in a group ----------
 
@@ -252,7 +252,7 @@ is($wrong, '', 'two in a group, killed and stopped: rows and positions agree all
 is(finish(start($broker, 'consume', '--all', '--end')), '', 'one alone comes to the end');
 is(verdict($broker), '', 'each message is there exactly once');
 note "the fee was changed $changes times; the consumers said: ", join ', ', map { "$_ $said{$_}" } sort keys %said;
-$broker->{run}->kill_kill(grace => 0);
+kill_client($broker->{run});
 
 $node->stop;
 done_testing();
