@@ -115,17 +115,19 @@ sub move_to
 
 # ---------- the run ----------
 
-# A standby has its time from the middle of each minute on, and takes over soon
+# A standby has its time in the middle, or each minute, and takes over soon.  On a slow machine
+# it takes longer until enough has happened.
 my ($end, $standbys) = (time + $seconds, 0);
 my $next_standby = time + ($seconds < 60 ? $seconds / 2 : 30);
-while ((my $left = $end - time) > 0.5)
+while (time < $end || time < $end + 3 * $seconds && ($work->total('acknowledged') < 1000 || $faults->missing || !$standbys))
 {
-	my $episode = time + ($left < 9 ? $left : 6);
+	my $episode = time + 6;
 
 	if (time > $next_standby)
 	{
 		$next_standby += 60;
 		$faults->new_standby('standby' . ++$standbys);
+		$episode = time + 6;
 	}
 	while (time < $episode)
 	{
@@ -159,12 +161,13 @@ diag "left out: $_, because " . $faults->left_out->{$_} foreach sort keys %{ $fa
 diag $lanes->summary;
 diag "the reader looked $polls times";
 
-cmp_ok($work->total('acknowledged'), '>', 50 * $seconds, 'operations were acknowledged');
-cmp_ok($faults->total, '>', $seconds, 'there were faults');
+cmp_ok($work->total('acknowledged'), '>=', 1000, 'a thousand operations and more were acknowledged');
+is_deeply([ $faults->missing ], [], 'there was each fault that is possible here');
+is($faults->{count}{promotion} // 0, $standbys, 'and a standby took over');
 my @wrong = @{ $work->{wrong} };
 diag "wrong: $_" foreach splice @{ $work->{wrong} }, 0, 20;
 is(scalar @wrong, 0, 'what is there is what the model says, and no error is unexplained');
-cmp_ok($polls, '>', $seconds, 'the reader looked');
+cmp_ok($polls, '>', 20, 'the reader looked');
 is_deeply(\%seen, {}, 'and never saw a part of a batch');
 is_deeply([ $faults->log_findings ], [], 'the server has not crashed by itself');
 is($faults->query('SELECT count(*) FROM tw.in_doubt'), '0', 'nothing is in doubt');

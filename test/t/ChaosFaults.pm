@@ -8,6 +8,7 @@ package ChaosFaults;
 use strict;
 use warnings;
 
+use List::Util 'shuffle';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SmallDisk;
@@ -310,18 +311,26 @@ sub heal
 	}
 }
 
-sub possible { return grep { !$_[0]{left_out}{$_} } sort keys %weights; }
+sub possible { return grep { !$_[0]{left_out}{$_} && (!$ENV{TW_CHAOS_FAULTS} || $ENV{TW_CHAOS_FAULTS} =~ /\b$_\b/) } sort keys %weights; }
 
+# Faults are dealt from a pack: first one of each, then by weight.  Crashes wait while there is a standby.
 sub strike
 {
 	my ($self, $sessions) = @_;
-	my @weighted = map { ($_) x $weights{$_} }
-	  grep { (!$self->{standby} || !$crashes{$_}) && (!$ENV{TW_CHAOS_FAULTS} || $ENV{TW_CHAOS_FAULTS} =~ /\b$_\b/) } $self->possible;
-	my $fault = $weighted[ rand @weighted ];
+	my $pack = $self->{pack} //= [ shuffle $self->possible ];
 
 	$self->heal(undef, time);
-	$self->{count}{$fault}++ if $self->$fault($sessions);
+	push @$pack, shuffle map { ($_) x $weights{$_} } $self->possible if @$pack < 5;
+	my ($i) = grep { !$self->{standby} || !$crashes{ $pack->[$_] } } 0 .. $#$pack;
+	return if !defined $i;
+	my ($fault) = splice @$pack, $i, 1;
+
+	if ($self->$fault($sessions)) { $self->{count}{$fault}++; }
+	else { push @$pack, $fault; }
 }
+
+# Those that have not been
+sub missing { return grep { !$_[0]{count}{$_} } $_[0]->possible; }
 
 sub total { my ($self) = @_; my $n = 0; $n += $_ foreach values %{ $self->{count} }; return $n; }
 sub summary { my ($self) = @_; return join ', ', map { "$_ $self->{count}{$_}" } sort keys %{ $self->{count} }; }
