@@ -72,7 +72,9 @@ CREATE VIEW found AS
 		UNION ALL SELECT op, 't', count(*), NULL FROM transfer WHERE op >= since() GROUP BY op) r
 	GROUP BY op;
 CREATE VIEW known AS
-	SELECT substring(batch_id FROM 3 FOR 9)::int AS op, count(*) AS batches, max(xid::text) AS x
+	-- jobs two1 and two2 have one batch together
+	SELECT substring(batch_id FROM 3 FOR 9)::int AS op,
+		(count(*) FILTER (WHERE job NOT IN ('two1', 'two2')) + count(*) FILTER (WHERE job IN ('two1', 'two2')) / 2.0)::float AS batches, max(xid::text) AS x
 	FROM tw.ledger WHERE batch_id >= 'op' || lpad(since()::text, 9, '0') COLLATE "C" AND batch_id < 'oq'
 		-- which stands for all chunks, and comes before the first
 		AND NOT (job = 'chunks' AND batch_id !~ '/')

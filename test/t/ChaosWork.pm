@@ -203,6 +203,25 @@ sub begin
 		status_line() . "\\echo #commit\n$end" ]);
 }
 
+# Two batches of two jobs in one transaction, the second at the second attempt
+sub two
+{
+	my ($self) = @_;
+	my $key = $self->key_of('two', 'two');
+	my ($n, $batch) = @$key{qw(op batch)};
+	my $claim = sub {
+		my ($job, $table) = @_;
+
+		return "SELECT status AS $job, status = 'started' AS go FROM tw.begin_batch('$job', '$batch') \\gset\n"
+		  . "\\if :go\nINSERT INTO $table (op, n) SELECT $n, g FROM generate_series(1, 3) g;\n\\endif\n";
+	};
+
+	return $self->at_key($key, 'two batches', [], savepoint => 1, steps => [
+		"BEGIN;\n\\set go false\n\\set two1 none\n\\set two2 none\n" . $claim->('two1', 'a') . "SAVEPOINT s;\n" . $claim->('two2', 'b') . "ROLLBACK TO s;\n",
+		"\\set go false\n" . $claim->('two2', 'b') . "RELEASE s;\nSELECT CASE WHEN :'two1' = :'two2' THEN :'two1' ELSE 'one of two' END AS status \\gset\n" . status_line()
+		  . "\\echo #commit\nCOMMIT;" ]);
+}
+
 # ---------- fencing ----------
 
 sub fenced
@@ -577,7 +596,7 @@ sub summary
 # ---------- choosing ----------
 
 my %weights = (
-	atomic => 12, run => 12, begin => 10, fenced => 8, epoch => 1, dry => 2, forget => 4, version => 8, prune => 1, consume => 12,
+	atomic => 12, run => 12, begin => 10, two => 6, fenced => 8, epoch => 1, dry => 2, forget => 4, version => 8, prune => 1, consume => 12,
 	transfer => 12, withdraw => 10, deposit => 6, chunks => 3, prepare => 5, resolve => 5, recover => 1);
 my @weighted = map { ($_) x $weights{$_} } sort keys %weights;
 
