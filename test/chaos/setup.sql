@@ -12,7 +12,7 @@ CREATE INDEX ON piece (op);
 CREATE TABLE account (id int PRIMARY KEY, pair int, settled int NOT NULL DEFAULT 100, balance int NOT NULL DEFAULT 100);
 CREATE TABLE transfer (op int, source int, target int, amount int);
 CREATE INDEX ON transfer (op);
-INSERT INTO account SELECT id, id / 2 FROM generate_series(0, 19) id;
+INSERT INTO account SELECT id, id / 2 FROM generate_series(0, 13) id;
 
 -- A source's lines, read by fives
 CREATE TABLE line (job text, n int);

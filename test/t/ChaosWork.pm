@@ -356,7 +356,7 @@ sub withdraw
 {
 	my ($self) = @_;
 	my $key = $self->key_of('withdraw', 'money');
-	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 10, 20 + int rand 100 ] };
+	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 4, 20 + int rand 150 ] };
 	my $mode = $key->{mode} //= pick(qw(row predicate));
 
 	# a session of its own transaction
@@ -373,7 +373,7 @@ sub deposit
 {
 	my ($self) = @_;
 	my $key = $self->key_of('deposit', 'money');
-	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 10, 10 + int rand 50 ] };
+	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 4, 40 + int rand 100 ] };
 
 	return $self->at_key($key, 'deposit', [], steps => [
 		"\\echo #commit\nSELECT status FROM tw.atomic('BEGIN UPDATE account SET balance = balance + :amount WHERE id = :account;
@@ -597,7 +597,7 @@ sub summary
 
 my %weights = (
 	atomic => 12, run => 12, begin => 10, two => 6, fenced => 8, epoch => 1, dry => 2, forget => 4, version => 8, prune => 1, consume => 12,
-	transfer => 12, withdraw => 10, deposit => 6, chunks => 3, prepare => 5, resolve => 5, recover => 1);
+	transfer => 12, withdraw => 16, deposit => 10, chunks => 3, prepare => 5, resolve => 5, recover => 1);
 my @weighted = map { ($_) x $weights{$_} } sort keys %weights;
 
 sub next_op
