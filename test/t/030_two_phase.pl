@@ -236,23 +236,23 @@ foreach my $round (1 .. $rounds)
 	$kills{$how}++;
 	if ($how eq 'client')
 	{
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 	}
 	elsif ($how eq 'terminate')
 	{
 		query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'coordinator'));
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 	}
 	elsif ($how eq 'backend')
 	{
 		kill_backend('coordinator');
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 		wait_until_up();
 	}
 	else
 	{
 		crash();
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 	}
 	# A shell that the dead client had started may still be writing to the checkpoint
 	usleep(300_000);

@@ -99,7 +99,7 @@ foreach my $round (1 .. $rounds)
 		kill 'KILL', $pid if $pid;
 		$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
 	}
-	$client->kill_kill(grace => 0);
+	kill_client($client);
 
 	# A checkpoint that came too late for the client to commit is the next one's to commit
 	start_client(1, 0)->finish;
