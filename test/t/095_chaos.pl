@@ -42,7 +42,7 @@ my $node = $faults->new_server('main',
 
 $node->safe_psql('postgres', q(CREATE ROLE writer LOGIN; GRANT ALL ON SCHEMA public TO writer; GRANT CREATE ON DATABASE postgres TO writer));
 $node->safe_psql('postgres', "SET ROLE writer;\n" . slurp_file("$dir/setup.sql"));
-$node->safe_psql('postgres', "SELECT tw.create_job('$_')", extra_params => [ '-U', 'writer' ])
+$node->safe_psql('postgres', "SELECT tw.create_job('$_', " . ($_ eq 'versions' ? "'1 hour'" : 'NULL') . ')', extra_params => [ '-U', 'writer' ])
   foreach qw(direct1 direct2 plain1 plain2 two1 two2 fenced versions source1 source2 source3 money chunks sink), map { "lane$_" } @ChaosLanes::lanes;
 
 # ---------- the sessions ----------

@@ -185,6 +185,13 @@ sub run
 		"\\echo #commit\nCALL tw.run(\$\$$block\$\$, '{\"op\": $key->{op}}', '$key->{job}', '$key->{batch}', conflicts => '$mode') \\gset\n" . status_line() ]);
 }
 
+# A transaction of any isolation, which may not want to wait for others
+sub begin_transaction
+{
+	return 'BEGIN ISOLATION LEVEL ' . pick('READ COMMITTED', 'READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE') . ";\n"
+	  . (rand() < 0.1 ? "SET LOCAL transactional_writer.claim_wait = off;\n" : '');
+}
+
 # Any SQL in a transaction; the block's fingerprint is not this one's, so it has keys of its own
 sub begin
 {
@@ -198,7 +205,7 @@ sub begin
 
 	$work = "CALL put($key->{op});" if $key->{op} % 2;
 	return $self->at_key($key, $with{name} // 'begin_batch', $with{expected} // [], epoch => $epoch, steps => [
-		"BEGIN;\n\\set status none\n\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}'$e$version) \\gset\n"
+		begin_transaction() . "\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}'$e$version) \\gset\n"
 		  . "\\if :go\n$work\nSELECT tw.finish_batch('{\"n\": 6}') AS ignored \\gset\n\\endif\n",
 		status_line() . "\\echo #commit\n$end" ]);
 }
@@ -217,7 +224,7 @@ sub two
 	};
 
 	return $self->at_key($key, 'two batches', [], savepoint => 1, steps => [
-		"BEGIN;\n\\set go false\n\\set two1 none\n\\set two2 none\n" . $claim->('two1', 'a') . "SAVEPOINT s;\n" . $claim->('two2', 'b') . "ROLLBACK TO s;\n",
+		begin_transaction() . "\\set go false\n\\set two1 none\n\\set two2 none\n" . $claim->('two1', 'a') . "SAVEPOINT s;\n" . $claim->('two2', 'b') . "ROLLBACK TO s;\n",
 		"\\set go false\n" . $claim->('two2', 'b') . "RELEASE s;\nSELECT CASE WHEN :'two1' = :'two2' THEN :'two1' ELSE 'one of two' END AS status \\gset\n" . status_line()
 		  . "\\echo #commit\nCOMMIT;" ]);
 }
@@ -310,7 +317,7 @@ sub consume
 
 	return {
 		name => 'commit_offset',
-		steps => [ "BEGIN;\n\\set status none\n\\set go false\nSELECT coalesce(tw.offset('$job', 'lines', '0'), '0') AS pos \\gset\n",
+		steps => [ "BEGIN;\n\\set go false\nSELECT coalesce(tw.offset('$job', 'lines', '0'), '0') AS pos \\gset\n",
 			"SELECT status, status = 'started' AS go FROM tw.begin_batch('$job', 'from ' || :'pos') \\gset\n"
 			. "\\if :go\nINSERT INTO line SELECT '$job', :'pos'::int + n FROM generate_series(1, 5) n;\n"
 			. "SELECT tw.commit_offset('$job', 'lines', '0', nullif(:'pos', '0'), (:'pos'::int + 5)::text) AS ignored \\gset\n\\endif\n" . status_line()
@@ -361,7 +368,7 @@ sub withdraw
 
 	# a session of its own transaction
 	return $self->at_key($key, 'withdraw', ['45001'], steps => [
-		"BEGIN;\n\\set status none\n\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}') \\gset\n"
+		"BEGIN;\n\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}') \\gset\n"
 		  . "\\if :go\nSELECT tw.track_reads('$mode') AS ignored \\gset\nCALL withdraw($key->{op}, $account, $amount);\n\\endif\n",
 		status_line() . "\\echo #commit\nCOMMIT;" ]) if $key->{op} % 2;
 	return $self->at_key($key, 'withdraw', ['45001'], call => 1, steps => [
