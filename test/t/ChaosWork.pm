@@ -116,9 +116,9 @@ sub note_key
 	{
 		if ($status =~ /^(applied|started|committed)$/)
 		{
-			# another's answer, that it is done, may have overtaken this one
+			# another's answer, that it is done, may have overtaken this one; so may one that it is forgotten
 			$self->wrong("$what: ran twice")
-			  if ($key->{ran} || $op->{before} eq 'yes') && $op->{forgets} == ($key->{forgets} // 0);
+			  if ($key->{ran} || $op->{before} eq 'yes') && $op->{forgets} == ($key->{forgets} // 0) && !$key->{forgetting};
 			$key->{ran} = 1;
 			$self->wrong("$what: epoch $op->{epoch} could commit although $op->{epochs}{$key->{job}} was current")
 			  if defined $op->{epoch} && $op->{epoch} < $op->{epochs}{ $key->{job} };
@@ -271,13 +271,15 @@ sub forget
 
 	return undef unless $key;
 	return $self->at_key($key, 'forget_batch', ['TW010'],
-		begun => sub { $key->{shared} = 1 if $key->{busy}++; $key->{forgets}++; },
+		begun => sub { $key->{shared} = 1 if $key->{busy}++; $key->{forgets}++; $key->{forgetting}++; },
 		steps => [ "BEGIN;\nSELECT tw.forget_batch('$key->{job}', '$key->{batch}', 'again') AS ignored \\gset\nDELETE FROM a WHERE op = $key->{op};\n",
 			"DELETE FROM b WHERE op = $key->{op};\n\\echo #commit\nCOMMIT;" ],
 		done => sub {
 			my ($op) = @_;
 
 			push @{ $key->{story} }, story($op);
+			$key->{forgets}++;
+			$key->{forgetting}--;
 
 			# others at it meanwhile may have come before or behind
 			if ($op->{outcome} ne 'refused')
