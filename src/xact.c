@@ -14,6 +14,7 @@
 #include "tw.h"
 
 #include "access/xact.h"
+#include "engine/citus.h"
 #include "psm/psm.h"
 
 static void xact_callback(XactEvent event, void *arg);
@@ -36,6 +37,7 @@ xact_callback(XactEvent event, void *arg)
 			tw_task_before_commit();
 			tw_conflict_before_commit();
 			tw_open_before_commit(false);
+			tw_citus_before_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			tw_task_before_commit();
@@ -51,6 +53,7 @@ xact_callback(XactEvent event, void *arg)
 			tw_task_clear();
 			tw_progress_end();
 			tw_prepared_clear();
+			tw_citus_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
