@@ -137,6 +137,7 @@ typedef struct TwTrack
 	SubTransactionId base;		/* is rolled back with the whole transaction only */
 	List	   *violations;		/* TwViolation, not yet looked at */
 
+	List	   *copies_read;	/* OIDs of tables that statements of Citus's here have read */
 	struct tw_scan_hash *scans; /* of the statements that are running */
 	dlist_head	queries;		/* those statements */
 
@@ -170,6 +171,14 @@ extern void tw_attach_failed(QueryDesc *query);
 /* Remembers all conditions of a statement that will not be run */
 extern void tw_attach_conditions(QueryDesc *query);
 
+
+/* ---------- in copies.c: tables of Citus ---------- */
+
+extern List *tw_copies_needed(QueryDesc *query, const char *scan);
+extern void tw_copies_refuse(Oid relid);
+extern List *tw_copies_begin(void);
+extern void tw_copies_note(QueryDesc *query);
+extern void tw_copies_end(List *before, const List *needed);
 
 /* ---------- in constraint.c: what constraints tell of ---------- */
 

@@ -153,6 +153,7 @@ track_copy(CopyStmt *stmt)
 	if (stmt->is_from || stmt->relation == NULL)
 		return;
 	rel = table_openrv(stmt->relation, AccessShareLock);
+	tw_copies_refuse(RelationGetRelid(rel));
 	if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
 	{
 		Snapshot	snapshot = tw_track_snapshot(GetActiveSnapshot());

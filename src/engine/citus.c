@@ -198,6 +198,20 @@ tw_citus_local_copy(Oid relid)
 	return found;
 }
 
+/* ---------- plans ---------- */
+
+bool
+tw_citus_is_scan(const char *name)
+{
+	return strcmp(name, "AdaptiveExecutorScan") == 0 || tw_citus_scan_in_parts(name);
+}
+
+bool
+tw_citus_scan_in_parts(const char *name)
+{
+	return strcmp(name, "NonPushableInsertSelectScan") == 0;
+}
+
 /* ---------- nodes ---------- */
 
 /* Number of this node: 0 is the coordinator */

@@ -42,6 +42,10 @@ extern char *tw_citus_column(Oid relid);
 /* This node's copy of a reference table, or the shard of a local one; InvalidOid: there is none */
 extern Oid	tw_citus_local_copy(Oid relid);
 
+/* Is a plan node of this name one of Citus's that asks nodes, itself or by statements it runs here? */
+extern bool tw_citus_is_scan(const char *name);
+extern bool tw_citus_scan_in_parts(const char *name);
+
 /* 0A000 on a worker of a cluster: what we keep is the coordinator's */
 extern void tw_citus_check_node(const char *command);
 
