@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 
+use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
@@ -436,12 +437,31 @@ sub answer
 	return $s->{out} =~ /^(\w+)$/m ? $1 : $s->{err} =~ /ERROR:\s+(\w{5})$/m ? $1 : 'lost';
 }
 
-sub up
+# The answer of a node that may be down
+sub ask
 {
-	my ($node) = @_;
+	my ($node, $statement) = @_;
+	my ($out, $err) = ('', '');
 
-	$node->poll_query_until('postgres', 'SELECT true') or die $node->name . ' did not come back';
+	IPC::Run::run([ 'psql', '-XqAt', '-d', $node->connstr('postgres') . ' connect_timeout=10', '-c', $statement ],
+		'<' => \undef, '>' => \$out, '2>' => \$err);
+	chomp $out;
+	return $out;
 }
+
+sub wait_for
+{
+	my ($node, $statement) = @_;
+
+	for (1 .. 1200)
+	{
+		return if ask($node, $statement) eq 't';
+		usleep 50_000;
+	}
+	die $node->name . " did not come to: $statement";
+}
+
+sub up { wait_for($_[0], 'SELECT true'); }
 
 # Something happens, after a random time, to a node or to a session on it
 sub fault
@@ -461,10 +481,10 @@ sub fault
 	elsif ($dice < 0.7)
 	{
 		my $signal = $dice < 0.5 ? 'KILL' : 'TERM';
-		my $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
+		my $pid = ask($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
 			AND state <> 'idle' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
 
-		return if $pid eq '';
+		return if $pid !~ /^\d+$/;
 		$faults{"$signal to a session of $kind"}++;
 		kill $signal, $pid;
 		usleep 50_000 if $signal eq 'KILL';
@@ -509,11 +529,11 @@ foreach my $b (1 .. $rounds)
 		}
 		up($_) foreach @nodes;
 		# whoever was killed may still be rolling back
-		$c->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()");
+		wait_for($c, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()");
 		for (1 .. 100)
 		{
-			$c->psql('postgres', 'SELECT recover_prepared_transactions()');
-			last if prepared() eq '0 0';
+			ask($c, 'SELECT recover_prepared_transactions()');
+			last if join(' ', map { ask($_, 'SELECT count(*) FROM pg_prepared_xacts') } @workers) eq '0 0';
 			usleep 100_000;
 		}
 		my $found = anomaly($b);
