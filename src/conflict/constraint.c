@@ -86,6 +86,7 @@ typedef struct InsertWalk
 {
 	List	   *conditions;
 	Snapshot	snapshot;
+	bool		custom;			/* below a node of another extension */
 } InsertWalk;
 
 /*
@@ -111,6 +112,7 @@ spare_target(Relation rel, Snapshot snapshot)
 static bool
 insert_walker(PlanState *ps, InsertWalk *walk)
 {
+	walk->custom |= IsA(ps, CustomScanState);
 	if (IsA(ps, ModifyTableState))
 	{
 		ModifyTable *plan = (ModifyTable *) ps->plan;
@@ -126,6 +128,11 @@ insert_walker(PlanState *ps, InsertWalk *walk)
 		if (tracked && tw_track_in_savepoint() &&
 			(tw_track->mode == TW_TRACK_PREDICATE || plan->onConflictAction == ONCONFLICT_UPDATE))
 			spare_target(rel, walk->snapshot);
+
+		/* a hypertable gets another chunk when a row needs it, and that one has not been seen */
+		if (tracked && walk->custom && tw_track->mode == TW_TRACK_PREDICATE &&
+			(plan->onConflictAction != ONCONFLICT_NONE || tw_track_in_savepoint()))
+			tw_track_parent(RelationGetRelid(rel));
 	}
 	return planstate_tree_walker(ps, insert_walker, walk);
 }

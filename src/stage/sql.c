@@ -38,11 +38,11 @@ is_distributed_by(const StageTarget *target, const StageColumn *column)
 	return target->distributed_by != NULL && strcmp(column->name, target->distributed_by) == 0;
 }
 
-/* "ONLY " for a plain table: its heirs are other tables.  A partitioned one is all its parts. */
+/* "ONLY " for a plain table: its heirs are other tables.  What is partitioned is all its parts. */
 static const char *
 only(const StageTarget *target)
 {
-	return target->relkind == RELKIND_PARTITIONED_TABLE ? "" : "ONLY ";
+	return target->relkind == RELKIND_PARTITIONED_TABLE || target->hypertable ? "" : "ONLY ";
 }
 
 /* An expression over the target's columns, for the table of this alias */

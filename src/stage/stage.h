@@ -98,6 +98,7 @@ typedef struct StageTarget
 	char		relkind;
 	TwPlacement placement;
 	char	   *distributed_by; /* a column; NULL: by none */
+	bool		hypertable;		/* of TimescaleDB: its rows are in its children */
 	bool		has_row_triggers;	/* BEFORE INSERT, which may drop rows */
 	bool		referenced;		/* by foreign keys */
 	List	   *columns;		/* StageColumn, without the dropped ones */
