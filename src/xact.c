@@ -8,7 +8,8 @@
  *
  * Before a commit or a prepare errors are allowed and abort the transaction;
  * there is no active snapshot, and no user's data may be changed any more, whose
- * triggers would be lost.  What is written here comes before what is checked.
+ * triggers would be lost.  What is written here comes before what is checked, and
+ * what other nodes are asked to prepare, by Citus's own callback, comes after ours.
  * After it nothing may fail.
  */
 #include "tw.h"

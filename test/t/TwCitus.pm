@@ -57,6 +57,8 @@ max_replication_slots = 10
 max_connections = 60
 shared_buffers = 32MB
 fsync = off
+restart_after_crash = on
+log_statement = none
 log_min_messages = warning
 citus.node_conninfo = 'sslmode=prefer'
 citus.recover_2pc_interval = -1
