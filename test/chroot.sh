@@ -37,7 +37,7 @@ make_chroot() {
 	local version=$1 release want clients new
 	release=$(release_of "$version")
 	# shellcheck disable=SC2123
-	clients=$(PATH= client_packages)
+	clients="$(PATH= client_packages) $(extension_packages "$version")"
 	want=$(test_packages "$version")
 	# shellcheck disable=SC2086
 	chroot=$cache/$version-$(echo "$release" $want $clients | sha256sum | cut -c 1-8)
