@@ -225,6 +225,14 @@ tw_condition_add_whole(TwRelation *relation, Snapshot snapshot)
 	relation->nprobes = relation->nscans = 0;
 }
 
+/* The same, because there is too much to be remembered one by one */
+void
+tw_condition_escalate(TwRelation *relation, Snapshot snapshot)
+{
+	tw_condition_add_whole(relation, snapshot);
+	relation->whole->escalated = true;
+}
+
 /*
  * Remembers a scan of the whole relation with a filter.  The filter belongs to the
  * caller and is copied.
@@ -251,7 +259,7 @@ tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCou
 	}
 	if (relation->nscans >= MAX_SCANS)
 	{
-		tw_condition_add_whole(relation, snapshot);
+		tw_condition_escalate(relation, snapshot);
 		return NULL;
 	}
 
@@ -325,6 +333,6 @@ tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, 
 
 	track->nrows += ROWS_PER_PROBE;
 	if (track->nrows > tw_max_tracked_rows && relation->nprobes > 1)
-		tw_condition_add_whole(relation, track->oldest);
+		tw_condition_escalate(relation, track->oldest);
 	return condition;
 }

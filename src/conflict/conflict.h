@@ -52,6 +52,7 @@ typedef struct TwCondition
 	ScanKey		keys;
 	ScanDirection direction;
 	bool		off;			/* has proved needless */
+	bool		escalated;		/* stands for more than is remembered one by one */
 	bool		complete;		/* the scan may have gone to the end of its range */
 	bool		stop_fixed;		/* complete for good */
 	ItemPointerData stop;		/* unless complete: the last row that it has come to */
@@ -195,6 +196,7 @@ extern TwCondition *tw_condition_add_probe(TwRelation *relation, Snapshot snapsh
 										   ScanKey keys, int nkeys, List *qual,
 										   ScanDirection direction);
 extern void tw_condition_add_whole(TwRelation *relation, Snapshot snapshot);
+extern void tw_condition_escalate(TwRelation *relation, Snapshot snapshot);
 
 /* ---------- in rows.c ---------- */
 
