@@ -35,19 +35,10 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* A statement that is tracked; lives and ends with its executor state */
-typedef struct TrackedQuery
-{
-	dlist_node	node;
-	EState	   *estate;
-	TwTrack    *track;
-	List	   *scans;			/* Scan */
-	MemoryContextCallback callback;
-} TrackedQuery;
-
-/* A scan of such a statement */
+/* A scan of a statement that is tracked */
 typedef struct TrackedScan
 {
+	struct TrackedScan *next;	/* of the same statement */
 	ScanState  *state;
 	ExecProcNodeMtd original;
 	bool		rows;			/* its rows are remembered */
@@ -57,7 +48,24 @@ typedef struct TrackedScan
 	Snapshot	snapshot;		/* likewise, registered */
 	List	   *qual;			/* likewise; in the executor state's memory */
 	TwCondition *condition;		/* to be told how far an index scan has come; NULL: no need */
+	TwCondition *probe;			/* of an index scan, what it was remembered as last; NULL: not */
 } TrackedScan;
+
+/* Such a statement; it and its scans live and end with its executor state */
+typedef struct TrackedQuery
+{
+	dlist_node	node;
+	EState	   *estate;
+	TwTrack    *track;
+	TrackedScan *first_scan;
+	TrackedScan **end_scan;		/* where the next one goes */
+	int			nscans;
+	struct tw_scan_hash *scans; /* of them, by state, once there are many; otherwise NULL */
+	TrackedScan one;			/* room for the first */
+	MemoryContextCallback callback;
+} TrackedQuery;
+
+#define FEW_SCANS 8
 
 #define SH_PREFIX tw_scan
 #define SH_ELEMENT_TYPE ScanEntry
@@ -102,14 +110,10 @@ static void
 query_ended(void *arg)
 {
 	TrackedQuery *query = arg;
-	ListCell   *lc;
 
 	last_state = NULL;
-	if (tw_track == NULL || tw_track != query->track)
-		return;
-	dlist_delete(&query->node);
-	foreach(lc, query->scans)
-		tw_scan_delete(tw_track->scans, ((TrackedScan *) lfirst(lc))->state);
+	if (tw_track != NULL && tw_track == query->track)
+		dlist_delete(&query->node);
 }
 
 /* NULL: not attached to */
@@ -144,10 +148,56 @@ query_create(EState *estate)
 	query->callback.func = query_ended;
 	query->callback.arg = query;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->callback);
+	query->end_scan = &query->first_scan;
 	dlist_push_head(&tw_track->queries, &query->node);
-	if (tw_track->scans == NULL)
-		tw_track->scans = tw_scan_create(tw_track->mcxt, 8, NULL);
 	return query;
+}
+
+static void
+enter_scan(TrackedQuery *query, TrackedScan *scan)
+{
+	bool		found;
+
+	tw_scan_insert(query->scans, scan->state, &found)->scan = scan;
+}
+
+/* NULL: no such scan is tracked */
+static TrackedScan *
+find_scan(TrackedQuery *query, ScanState *state)
+{
+	if (query->scans != NULL)
+	{
+		ScanEntry  *entry = tw_scan_lookup(query->scans, state);
+
+		return entry == NULL ? NULL : entry->scan;
+	}
+	for (TrackedScan *scan = query->first_scan; scan != NULL; scan = scan->next)
+	{
+		if (scan->state == state)
+			return scan;
+	}
+	return NULL;
+}
+
+/* Current memory context is the executor state's */
+static TrackedScan *
+create_scan(TrackedQuery *query, ScanState *state)
+{
+	TrackedScan *scan = query->nscans == 0 ? &query->one : palloc0(sizeof(TrackedScan));
+
+	scan->state = state;
+	*query->end_scan = scan;
+	query->end_scan = &scan->next;
+	query->nscans++;
+	if (query->scans != NULL)
+		enter_scan(query, scan);
+	else if (query->nscans > FEW_SCANS)
+	{
+		query->scans = tw_scan_create(CurrentMemoryContext, 64, NULL);
+		for (TrackedScan *each = query->first_scan; each != NULL; each = each->next)
+			enter_scan(query, each);
+	}
+	return scan;
 }
 
 static bool
@@ -290,25 +340,17 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 {
 	Relation	rel = state->ss_currentRelation;
 	TrackedScan *scan;
-	ScanEntry  *entry;
-	bool		found;
 	MemoryContext old;
 
-	if (rel == NULL || !tw_track_wanted(rel))
+	if (rel == NULL || !tw_track_wanted(rel) || find_scan(walk->query, state) != NULL)
 		return;
 	if (walk->spare_all || bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->spared))
 		wrapper = exec_spared;
-	entry = tw_scan_insert(tw_track->scans, state, &found);
-	if (found)
-		return;
 	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
-	scan = palloc0(sizeof(TrackedScan));
-	scan->state = state;
+	scan = create_scan(walk->query, state);
 	scan->original = state->ps.ExecProcNodeReal;
 	scan->rows = wrapper == exec_row || wrapper == exec_row_of_index;
 	scan->may_stop = !walk->marked;
-	entry->scan = scan;
-	walk->query->scans = lappend(walk->query->scans, scan);
 	MemoryContextSwitchTo(old);
 	ExecSetExecProcNode(&state->ps, wrapper);
 }
@@ -394,14 +436,12 @@ scan_of(PlanState *ps)
 {
 	if ((ScanState *) ps != last_state)
 	{
-		ScanEntry  *entry = NULL;
+		TrackedQuery *query = tw_track == NULL ? NULL : find_query(ps->state);
 
-		if (tw_track != NULL)
-			entry = tw_scan_lookup(tw_track->scans, (ScanState *) ps);
-		if (entry == NULL)
+		last_scan = query == NULL ? NULL : find_scan(query, (ScanState *) ps);
+		if (last_scan == NULL)
 			elog(ERROR, "scan is not tracked in this transaction");
 		last_state = (ScanState *) ps;
-		last_scan = entry->scan;
 	}
 	return last_scan;
 }
@@ -600,11 +640,12 @@ remember_index_scan(TrackedScan *scan)
 	if (!ScanDirectionIsBackward(direction))
 		direction = ForwardScanDirection;
 
+	scan->probe = NULL;
 	if (nkeys == 0 && !scan->may_stop)
 		(void) tw_condition_add_scan(scan->relation, scan->snapshot, scan->qual, TW_ALL_CHANGES);
 	else
 		scan->condition = tw_condition_add_probe(scan->relation, scan->snapshot, index, keys, nkeys,
-												 scan->qual, direction);
+												 scan->qual, direction, &scan->probe);
 	if (!scan->may_stop)
 		scan->condition = NULL;
 }
@@ -623,6 +664,7 @@ remember_bitmap(TrackedScan *scan, PlanState *ps)
 		case T_BitmapIndexScanState:
 			{
 				BitmapIndexScanState *state = (BitmapIndexScanState *) ps;
+				TwCondition *probe;
 
 				if (state->biss_NumArrayKeys != 0 || state->biss_NumScanKeys == 0 ||
 					state->biss_RelationDesc->rd_indam->amgettuple == NULL)
@@ -631,7 +673,7 @@ remember_bitmap(TrackedScan *scan, PlanState *ps)
 				(void) tw_condition_add_probe(scan->relation, scan->snapshot,
 											  state->biss_RelationDesc, state->biss_ScanKeys,
 											  state->biss_NumScanKeys, scan->qual,
-											  ForwardScanDirection);
+											  ForwardScanDirection, &probe);
 				return true;
 			}
 		case T_BitmapOrState:
@@ -737,6 +779,52 @@ exec_predicate(PlanState *ps)
 	return result;
 }
 
+/* ---------- statements that have written ---------- */
+
+/* Do the keys of a probe name one row, whose index keeps others from adding another? */
+static bool
+names_one_row(Relation index, TwCondition *probe)
+{
+	if (!is_btree(index) || !index->rd_index->indisunique || !index->rd_index->indimmediate ||
+		probe->nkeys != IndexRelationGetNumberOfKeyAttributes(index) ||
+		RelationGetIndexPredicate(index) != NIL)
+		return false;
+	for (int i = 0; i < probe->nkeys; i++)
+	{
+		ScanKey		key = &probe->keys[i];
+
+		if (key->sk_flags != 0 || key->sk_strategy != BTEqualStrategyNumber ||
+			key->sk_attno != i + 1)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Under REPEATABLE READ a row that an UPDATE or DELETE has found by a unique key, and
+ * written, had not been changed by others since the snapshot, and nobody can change it, or
+ * add another one with that key, until we end.  So the check has nothing to find there: this
+ * is most of the work of a transaction that writes what it has read.  In a savepoint, which
+ * may be rolled back, it is left to the check.
+ */
+void
+tw_attach_written(QueryDesc *query, uint64 processed)
+{
+	ModifyTableState *mt = (ModifyTableState *) query->planstate;
+	TrackedQuery *tracked;
+	TrackedScan *scan;
+
+	if (processed != 1 || !IsA(mt, ModifyTableState) || !mt->canSetTag ||
+		(mt->operation != CMD_UPDATE && mt->operation != CMD_DELETE) ||
+		!IsA(outerPlanState(mt), IndexScanState) || !IsolationUsesXactSnapshot() ||
+		tw_track_in_savepoint() || (tracked = find_query(query->estate)) == NULL)
+		return;
+	scan = find_scan(tracked, (ScanState *) outerPlanState(mt));
+	if (scan != NULL && scan->probe != NULL &&
+		names_one_row(((IndexScanState *) scan->state)->iss_RelationDesc, scan->probe))
+		tw_condition_off(scan->relation, scan->probe);
+}
+
 /* ---------- errors ---------- */
 
 /*
@@ -747,13 +835,11 @@ void
 tw_attach_failed(QueryDesc *query)
 {
 	TrackedQuery *tracked = find_query(query->estate);
-	ListCell   *lc;
 
 	if (tracked == NULL)
 		return;
-	foreach(lc, tracked->scans)
+	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
 	{
-		TrackedScan *scan = lfirst(lc);
 		TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
 
 		if (!scan->begun || !scan->rows || TTS_EMPTY(slot))
@@ -772,10 +858,9 @@ void
 tw_attach_conditions(QueryDesc *query)
 {
 	TrackedQuery *tracked = find_query(query->estate);
-	ListCell   *lc;
 
 	if (tracked == NULL)
 		return;
-	foreach(lc, tracked->scans)
-		remember_scan(lfirst(lc));
+	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
+		remember_scan(scan);
 }

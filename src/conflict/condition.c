@@ -14,6 +14,7 @@
 #include "conflict/conflict.h"
 
 #include "access/genam.h"
+#include "access/transam.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
@@ -54,13 +55,31 @@ typedef struct ProbeEntry
 static void
 key_type(const ScanKeyData *key, int16 *typlen, bool *typbyval)
 {
+	/* looked up last; no type that a user could drop */
+	static Oid	last = InvalidOid;
+	static int16 last_typlen;
+	static bool last_typbyval;
+
 	if ((key->sk_flags & SK_SEARCHARRAY) || !OidIsValid(key->sk_subtype))
 	{
 		*typlen = -1;
 		*typbyval = false;
 	}
+	else if (key->sk_subtype == last)
+	{
+		*typlen = last_typlen;
+		*typbyval = last_typbyval;
+	}
 	else
+	{
 		get_typlenbyval(key->sk_subtype, typlen, typbyval);
+		if (key->sk_subtype < FirstNormalObjectId)
+		{
+			last = key->sk_subtype;
+			last_typlen = *typlen;
+			last_typbyval = *typbyval;
+		}
+	}
 }
 
 static bool
@@ -167,17 +186,23 @@ hash_probe(const TwCondition *probe)
 }
 
 static bool
-same_probe(const TwCondition *a, const TwCondition *b)
+same_keys(const TwCondition *a, const TwCondition *b)
 {
-	if (a->index != b->index || a->index_file != b->index_file || a->nkeys != b->nkeys ||
-		a->direction != b->direction || a->userid != b->userid)
+	if (a->index != b->index || a->index_file != b->index_file || a->nkeys != b->nkeys)
 		return false;
 	for (int i = 0; i < a->nkeys; i++)
 	{
 		if (!same_key(&a->keys[i], &b->keys[i]))
 			return false;
 	}
-	return equal(a->qual, b->qual);
+	return true;
+}
+
+static bool
+same_probe(const TwCondition *a, const TwCondition *b)
+{
+	return a->direction == b->direction && a->userid == b->userid && same_keys(a, b) &&
+		equal(a->qual, b->qual);
 }
 
 /* ---------- conditions ---------- */
@@ -222,7 +247,7 @@ tw_condition_add_whole(TwRelation *relation, Snapshot snapshot)
 		pfree(relation->rows);
 	relation->rows = NULL;
 	relation->probes = relation->scans = NULL;
-	relation->nprobes = relation->nscans = 0;
+	relation->nprobes = relation->nprobes_off = relation->nscans = 0;
 }
 
 /* The same, because there is too much to be remembered one by one */
@@ -280,11 +305,12 @@ tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCou
 /*
  * Remembers a scan by index.  Keys and filter belong to the caller and are copied.
  * Returns the condition when the scan may report how far it has come, NULL when the condition
- * covers the whole range whatever the scan does.
+ * covers the whole range whatever the scan does.  *remembered becomes the condition in any
+ * case; NULL when the whole relation stands for it.
  */
 TwCondition *
 tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, ScanKey keys,
-					   int nkeys, List *qual, ScanDirection direction)
+					   int nkeys, List *qual, ScanDirection direction, TwCondition **remembered)
 {
 	TwTrack    *track = tw_track;
 	TwCondition wanted = {0};
@@ -294,6 +320,7 @@ tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, 
 	bool		found;
 
 	relation->predicates = true;
+	*remembered = NULL;
 	if (implied_by_whole(relation, snapshot))
 		return NULL;
 	wanted.index = RelationGetRelid(index);
@@ -313,6 +340,7 @@ tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, 
 		/* two scans that may stop at different places: take the whole range */
 		entry->condition->complete = true;
 		entry->condition->stop_fixed = true;
+		*remembered = entry->condition;
 		return NULL;
 	}
 
@@ -334,5 +362,31 @@ tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, 
 	track->nrows += ROWS_PER_PROBE;
 	if (track->nrows > tw_max_tracked_rows && relation->nprobes > 1)
 		tw_condition_escalate(relation, track->oldest);
+	else
+		*remembered = condition;
 	return condition;
+}
+
+/* So many conditions are looked at for others with the same keys */
+#define MAX_OFF 32
+
+/*
+ * Nobody else can change any row with the keys of this probe until we end, and nobody has
+ * since the snapshot: neither this condition nor another one with the same keys needs a check.
+ */
+void
+tw_condition_off(TwRelation *relation, TwCondition *probe)
+{
+	TwCondition *other = relation->probes;
+
+	for (int i = 0; i < MAX_OFF && other != NULL; i++, other = other->next)
+	{
+		if (!other->off && (other == probe ||
+							(other->hash == probe->hash && same_keys(other, probe) &&
+							 tw_snapshot_not_newer(probe->snapshot, other->snapshot))))
+		{
+			other->off = true;
+			relation->nprobes_off++;
+		}
+	}
 }

@@ -51,7 +51,7 @@ typedef struct TwCondition
 	int			nkeys;
 	ScanKey		keys;
 	ScanDirection direction;
-	bool		off;			/* has proved needless */
+	bool		off;			/* has proved needless, see tw_condition_off() */
 	bool		escalated;		/* stands for more than is remembered one by one */
 	bool		complete;		/* the scan may have gone to the end of its range */
 	bool		stop_fixed;		/* complete for good */
@@ -88,6 +88,7 @@ typedef struct TwRelation
 	TwCondition *probes;		/* with one */
 	int			nscans;
 	int64		nprobes;
+	int64		nprobes_off;
 
 	TwReadRow  *rows;
 	int64		nrows;
@@ -138,8 +139,7 @@ typedef struct TwTrack
 	SubTransactionId base;		/* is rolled back with the whole transaction only */
 	List	   *violations;		/* TwViolation, not yet looked at */
 
-	struct tw_scan_hash *scans; /* of the statements that are running */
-	dlist_head	queries;		/* those statements */
+	dlist_head	queries;		/* the statements that are running */
 
 	int64		nrows;			/* rows remembered, in all relations */
 	int64		escalated;		/* rows and probes replaced by a condition on their relation */
@@ -164,6 +164,9 @@ extern bool tw_track_in_savepoint(void);
 
 extern void tw_attach(QueryDesc *query, int eflags);
 extern bool tw_attached(QueryDesc *query);
+
+/* After a statement that wrote so many rows: what needs no check any more */
+extern void tw_attach_written(QueryDesc *query, uint64 processed);
 
 /* After an error in a statement: what it may have read beyond what was remembered */
 extern void tw_attach_failed(QueryDesc *query);
@@ -194,7 +197,8 @@ extern TwCondition *tw_condition_add_scan(TwRelation *relation, Snapshot snapsho
 										  TwCounts counts);
 extern TwCondition *tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index,
 										   ScanKey keys, int nkeys, List *qual,
-										   ScanDirection direction);
+										   ScanDirection direction, TwCondition **remembered);
+extern void tw_condition_off(TwRelation *relation, TwCondition *probe);
 extern void tw_condition_add_whole(TwRelation *relation, Snapshot snapshot);
 extern void tw_condition_escalate(TwRelation *relation, Snapshot snapshot);
 

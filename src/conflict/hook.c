@@ -109,8 +109,11 @@ run_tracked(TW_RUN_ARGS)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	processed = query->estate->es_processed - processed;
 	if (conditions != NIL)
-		tw_constraint_after_insert(query, conditions, query->estate->es_processed - processed);
+		tw_constraint_after_insert(query, conditions, processed);
+	if (query->operation != CMD_SELECT && tracking())
+		tw_attach_written(query, processed);
 }
 
 /* Triggers that fire at the end of a statement, those of foreign keys among them */
@@ -136,7 +139,8 @@ finish_tracked(QueryDesc *query)
 static void
 finish_hook(QueryDesc *query)
 {
-	if (tracking())
+	/* where no trigger is left to fire nothing can fail */
+	if (tracking() && (query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE))
 		finish_tracked(query);
 	else if (next_finish != NULL)
 		next_finish(query);

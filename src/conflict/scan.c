@@ -497,8 +497,8 @@ tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *ar
 
 	for (TwCondition *c = relation->probes; c != NULL && go_on; c = c->next)
 	{
-		if (c->nkeys == 0 && c->complete)
-			continue;			/* tw_scan_pages() has seen to it */
+		if (c->off || (c->nkeys == 0 && c->complete))
+			continue;			/* tw_scan_pages() has seen to the latter */
 		if (index == NULL || RelationGetRelid(index) != c->index ||
 			(scan != NULL && scan->numberOfKeys != c->nkeys))
 		{
