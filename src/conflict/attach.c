@@ -42,6 +42,7 @@ typedef struct TrackedScan
 	ScanState  *state;
 	ExecProcNodeMtd original;
 	bool		rows;			/* its rows are remembered */
+	bool		rows_spared;	/* they would be, but for what the statement does with them */
 	bool		begun;
 	bool		may_stop;		/* the rows come in the order of a btree */
 	TwRelation *relation;		/* set when begun */
@@ -102,6 +103,7 @@ static TupleTableSlot *exec_spared(PlanState *ps);
 static TupleTableSlot *exec_row(PlanState *ps);
 static TupleTableSlot *exec_row_of_index(PlanState *ps);
 static TupleTableSlot *exec_predicate(PlanState *ps);
+static void ready_keys(PlanState *ps, bool runtime_keys, bool ready);
 
 /* ---------- statements ---------- */
 
@@ -350,6 +352,7 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	scan = create_scan(walk->query, state);
 	scan->original = state->ps.ExecProcNodeReal;
 	scan->rows = wrapper == exec_row || wrapper == exec_row_of_index;
+	scan->rows_spared = tw_track->mode == TW_TRACK_ROW && !scan->rows;
 	scan->may_stop = !walk->marked;
 	MemoryContextSwitchTo(old);
 	ExecSetExecProcNode(&state->ps, wrapper);
@@ -457,14 +460,26 @@ begin_scan(TrackedScan *scan)
 	scan->begun = true;
 }
 
-/* Rows that need not be remembered, as long as the subtransaction stands */
+/*
+ * Rows that need not be remembered, as long as the subtransaction stands.  Those of a
+ * foreign key's query, the only one of its kind in mode "predicate", by their keys.
+ */
 static TupleTableSlot *
 exec_spared(PlanState *ps)
 {
 	TrackedScan *scan = scan_of(ps);
+	List	   *probes = NIL;
 
 	begin_scan(scan);
-	tw_track_spared(scan->relation, scan->snapshot);
+	if (tw_track_in_savepoint() && !scan->rows_spared && IsA(ps, IndexScanState))
+	{
+		IndexScanState *state = (IndexScanState *) ps;
+
+		ready_keys(ps, state->iss_NumRuntimeKeys != 0, state->iss_RuntimeKeysReady);
+		probes = list_make1(tw_condition_make_probe(scan->snapshot, state->iss_RelationDesc,
+													state->iss_ScanKeys, state->iss_NumScanKeys));
+	}
+	tw_track_spared(scan->relation, scan->snapshot, probes);
 	ExecSetExecProcNode(ps, scan->original);
 	return scan->original(ps);
 }

@@ -302,6 +302,67 @@ tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCou
 	return condition;
 }
 
+static void
+describe_probe(TwCondition *probe, Relation index, ScanKey keys, int nkeys, List *qual,
+			   ScanDirection direction)
+{
+	probe->index = RelationGetRelid(index);
+	probe->index_file = TW_FILE_NUMBER(index);
+	probe->nkeys = nkeys;
+	probe->keys = keys;
+	probe->direction = direction;
+	probe->qual = qual;
+	describe_caller(probe);
+	probe->hash = hash_probe(probe);
+}
+
+static TwCondition *
+copy_probe(const TwCondition *probe, Snapshot snapshot)
+{
+	MemoryContext old = MemoryContextSwitchTo(tw_track->mcxt);
+	TwCondition *copy = palloc(sizeof(TwCondition));
+
+	*copy = *probe;
+	copy->snapshot = snapshot;
+	copy->complete = true;
+	copy->qual = copyObject(probe->qual);
+	copy->keys = palloc(probe->nkeys * sizeof(ScanKeyData));
+	for (int i = 0; i < probe->nkeys; i++)
+		copy_key(&copy->keys[i], &probe->keys[i]);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+/* The same one, by a snapshot that is not newer; NULL: none */
+static TwCondition *
+find_probe(TwCondition *probe, Snapshot snapshot)
+{
+	ProbeEntry *entry = NULL;
+
+	if (tw_track->probes != NULL)
+		entry = tw_probe_lookup_hash(tw_track->probes, probe, probe->hash);
+	if (entry == NULL || !tw_snapshot_not_newer(entry->condition->snapshot, snapshot))
+		return NULL;
+	return entry->condition;
+}
+
+static void
+enter_probe(TwRelation *relation, TwCondition *probe)
+{
+	TwTrack    *track = tw_track;
+	bool		found;
+
+	if (track->probes == NULL)
+		track->probes = tw_probe_create(track->mcxt, 8, NULL);
+	probe->next = relation->probes;
+	relation->probes = probe;
+	relation->nprobes++;
+	tw_probe_insert_hash(track->probes, probe, probe->hash, &found)->condition = probe;
+	track->nrows += ROWS_PER_PROBE;
+	if (track->nrows > tw_max_tracked_rows && relation->nprobes > 1)
+		tw_condition_escalate(relation, track->oldest);
+}
+
 /*
  * Remembers a scan by index.  Keys and filter belong to the caller and are copied.
  * Returns the condition when the scan may report how far it has come, NULL when the condition
@@ -312,59 +373,54 @@ TwCondition *
 tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, ScanKey keys,
 					   int nkeys, List *qual, ScanDirection direction, TwCondition **remembered)
 {
-	TwTrack    *track = tw_track;
 	TwCondition wanted = {0};
 	TwCondition *condition;
-	ProbeEntry *entry;
-	MemoryContext old;
-	bool		found;
 
 	relation->predicates = true;
 	*remembered = NULL;
 	if (implied_by_whole(relation, snapshot))
 		return NULL;
-	wanted.index = RelationGetRelid(index);
-	wanted.index_file = TW_FILE_NUMBER(index);
-	wanted.nkeys = nkeys;
-	wanted.keys = keys;
-	wanted.direction = direction;
-	wanted.qual = qual;
-	describe_caller(&wanted);
-	wanted.hash = hash_probe(&wanted);
-
-	if (track->probes == NULL)
-		track->probes = tw_probe_create(track->mcxt, 8, NULL);
-	entry = tw_probe_lookup_hash(track->probes, &wanted, wanted.hash);
-	if (entry != NULL && tw_snapshot_not_newer(entry->condition->snapshot, snapshot))
+	describe_probe(&wanted, index, keys, nkeys, qual, direction);
+	condition = find_probe(&wanted, snapshot);
+	if (condition != NULL)
 	{
 		/* two scans that may stop at different places: take the whole range */
-		entry->condition->complete = true;
-		entry->condition->stop_fixed = true;
-		*remembered = entry->condition;
+		condition->complete = condition->stop_fixed = true;
+		*remembered = condition;
 		return NULL;
 	}
-
-	old = MemoryContextSwitchTo(track->mcxt);
-	condition = palloc(sizeof(TwCondition));
-	*condition = wanted;
-	condition->snapshot = snapshot;
-	condition->complete = true;
-	condition->qual = copyObject(qual);
-	condition->keys = palloc(nkeys * sizeof(ScanKeyData));
-	for (int i = 0; i < nkeys; i++)
-		copy_key(&condition->keys[i], &keys[i]);
-	condition->next = relation->probes;
-	relation->probes = condition;
-	relation->nprobes++;
-	tw_probe_insert_hash(track->probes, condition, condition->hash, &found)->condition = condition;
-	MemoryContextSwitchTo(old);
-
-	track->nrows += ROWS_PER_PROBE;
-	if (track->nrows > tw_max_tracked_rows && relation->nprobes > 1)
-		tw_condition_escalate(relation, track->oldest);
-	else
+	condition = copy_probe(&wanted, snapshot);
+	enter_probe(relation, condition);
+	if (relation->whole == NULL)
 		*remembered = condition;
 	return condition;
+}
+
+TwCondition *
+tw_condition_make_probe(Snapshot snapshot, Relation index, ScanKey keys, int nkeys)
+{
+	TwCondition wanted = {0};
+	TwCondition *condition;
+
+	describe_probe(&wanted, index, keys, nkeys, NIL, ForwardScanDirection);
+	condition = copy_probe(&wanted, snapshot);
+	condition->stop_fixed = true;
+	return condition;
+}
+
+void
+tw_condition_link(TwRelation *relation, TwCondition *probe)
+{
+	TwCondition *same;
+
+	relation->predicates = true;
+	if (implied_by_whole(relation, probe->snapshot))
+		return;
+	same = find_probe(probe, probe->snapshot);
+	if (same == NULL)
+		enter_probe(relation, probe);
+	else
+		same->complete = same->stop_fixed = true;
 }
 
 /* So many conditions are looked at for others with the same keys */

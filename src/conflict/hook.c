@@ -82,7 +82,7 @@ run_next(TW_RUN_ARGS)
 static void
 run_tracked(TW_RUN_ARGS)
 {
-	List	   *conditions;
+	TwTargets	targets = {0};
 	uint64		processed;
 
 	if (!tracking())
@@ -92,7 +92,8 @@ run_tracked(TW_RUN_ARGS)
 	}
 	if (!tw_attached(query))
 		tw_attach(query, 0);
-	conditions = tw_constraint_before_insert(query);
+	if (query->plannedstmt->resultRelations != NIL)
+		tw_constraint_before_write(query, &targets);
 	processed = query->estate->es_processed;
 	PG_TRY();
 	{
@@ -104,16 +105,17 @@ run_tracked(TW_RUN_ARGS)
 		if (tracking())
 		{
 			tw_attach_failed(query);
-			tw_constraint_violated();
+			tw_constraint_violated(&targets);
 		}
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	processed = query->estate->es_processed - processed;
-	if (conditions != NIL)
-		tw_constraint_after_insert(query, conditions, processed);
-	if (query->operation != CMD_SELECT && tracking())
+	if (query->plannedstmt->resultRelations != NIL && tracking())
+	{
+		tw_constraint_after_write(query, &targets, processed);
 		tw_attach_written(query, processed);
+	}
 }
 
 /* Triggers that fire at the end of a statement, those of foreign keys among them */
@@ -130,7 +132,7 @@ finish_tracked(QueryDesc *query)
 	PG_CATCH();
 	{
 		if (tracking())
-			tw_constraint_violated();
+			tw_constraint_violated(NULL);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -189,6 +191,9 @@ utility_tracked(UTILITY_ARGS)
 		utility_next(UTILITY_PASS);
 		return;
 	}
+	/* before it changes what the errors so far were about; in a failed transaction nothing can be looked up */
+	if (IsTransactionState())
+		tw_constraint_settle();
 	if (IsA(pstmt->utilityStmt, CopyStmt))
 		track_copy((CopyStmt *) pstmt->utilityStmt);
 	PG_TRY();
@@ -199,7 +204,7 @@ utility_tracked(UTILITY_ARGS)
 	{
 		/* COPY FROM, SET CONSTRAINTS */
 		if (tracking())
-			tw_constraint_violated();
+			tw_constraint_violated(NULL);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
