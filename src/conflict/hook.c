@@ -131,8 +131,12 @@ finish_tracked(QueryDesc *query)
 	}
 	PG_CATCH();
 	{
+		/* what WITH has written may have run to its end only now */
 		if (tracking())
+		{
+			tw_attach_failed(query);
 			tw_constraint_violated(NULL);
+		}
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

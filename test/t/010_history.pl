@@ -136,8 +136,9 @@ my $build = PostgreSQL::Test::Utils::tempdir();
 my $source = "$FindBin::Bin/../..";
 
 system_or_bail('cp', '-a', "$source/Makefile", "$source/transactional_writer.control", "$source/src", "$source/sql", $build);
-utime undef, undef, "$build/src/conflict/change.c";
-system_or_bail('make', '-s', '-C', $build, 'with_llvm=no',
+# all of it anew, for this server: objects that lie about may be those of another one
+system_or_bail('find', "$build/src", '-name', '*.o', '-delete');
+system_or_bail('make', '-s', '-C', $build, 'with_llvm=no', 'PG_CONFIG=' . $node->config_data('--bindir') . '/pg_config',
 	'PG_CPPFLAGS=-Isrc -DTW_VERSION=\"broken\" -DTW_BROKEN_VALIDATOR', 'all');
 $node->safe_psql('postgres', 'CREATE DATABASE broken');
 $node->safe_psql('broken', 'CREATE SCHEMA tw');
