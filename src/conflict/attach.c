@@ -253,16 +253,18 @@ locked_relations(QueryDesc *query, Bitmapset *result)
 static Bitmapset *
 spared_relations(QueryDesc *query)
 {
+	PlannedStmt *stmt = query->plannedstmt;
 	Bitmapset  *spared = NULL;
 	ListCell   *lc;
 	int			n = 0;
 
-	if (tw_track->mode != TW_TRACK_ROW)
+	if (tw_track->mode != TW_TRACK_ROW || (stmt->resultRelations == NIL && stmt->rowMarks == NIL))
 		return NULL;
-	count_scans(query->planstate, &n);
+	if (stmt->rowMarks != NIL || !IsolationUsesXactSnapshot())
+		count_scans(query->planstate, &n);
 	if (n > 1 && !IsolationUsesXactSnapshot())
 		return NULL;
-	foreach(lc, query->plannedstmt->resultRelations)
+	foreach(lc, stmt->resultRelations)
 		spared = bms_add_member(spared, lfirst_int(lc));
 	return n == 1 ? locked_relations(query, spared) : spared;
 }
