@@ -144,6 +144,10 @@ $node->safe_psql('postgres', 'CREATE DATABASE broken');
 $node->safe_psql('broken', 'CREATE SCHEMA tw');
 $node->safe_psql('broken',
 	qq{CREATE FUNCTION tw.track_reads(text) RETURNS void LANGUAGE C AS '$build/transactional_writer.so', 'tw_track_reads'});
+
+# With a longer way from the check to the end of the commit, on which a transaction is in progress
+$node->append_conf('postgresql.conf', "fsync = on\ncommit_delay = 2000\ncommit_siblings = 1");
+$node->reload;
 $history = history('broken', 0, $plans{index}, 'REPEATABLE READ', 'predicate', [ 'tracked.sql', $clients, 20000 ]);
 note('broken: ' . summary($history));
 ok($history->{anomaly}{G2} || $history->{anomaly}{'G-single'},
