@@ -11,6 +11,10 @@
 #	make test              all tests, in four tiers
 #	make bench             ratios to hand-written PL/pgSQL and to other isolation, and how it scales
 #	make matrix            make test on the releases that other Debians carry
+#
+#	make dist              the archives for PGXN, of the commit that is checked out
+#	make deb               Debian's package for this machine's PostgreSQL (test/package/run
+#	                       makes and tests those for other versions as well)
 
 EXTENSION = transactional_writer
 MODULE_big = transactional_writer
@@ -37,7 +41,10 @@ NO_LOCALE = 1
 
 EXTRA_CLEAN = $(wildcard src/*.o src/*/*.o src/*.bc src/*/*.bc)
 
-standalone_goals = demo test bench matrix
+standalone_goals = demo test bench matrix dist deb
+# Where the archives go; what is not for them is said in .gitattributes
+DIST = .
+archive = $(EXTENSION)-$(EXTVERSION)
 .PHONY: $(standalone_goals) lint
 
 ifneq ($(filter $(standalone_goals),$(MAKECMDGOALS)),)
@@ -60,6 +67,11 @@ bench:
 	@test/bench/scale
 matrix:
 	@test/matrix
+dist:
+	git archive --format=zip --prefix=$(archive)/ --output=$(DIST)/$(archive).zip HEAD
+	git archive --format=tar.gz --prefix=$(archive)/ --output=$(DIST)/$(archive).tar.gz HEAD
+deb:
+	@test/package/run --build . here
 
 else
 

@@ -159,10 +159,51 @@ CREATE VIEW tw.audit_log WITH (security_barrier) AS
 GRANT SELECT ON tw.jobs, tw.ledger, tw.offsets, tw.failures, tw.audit_log TO PUBLIC;
 
 COMMENT ON VIEW tw.jobs IS 'the jobs the current user may use';
+COMMENT ON COLUMN tw.jobs.job IS 'the job';
+COMMENT ON COLUMN tw.jobs.owner IS 'the role whose members may use the job';
+COMMENT ON COLUMN tw.jobs.epoch IS 'of the newest writer, from tw.init_producer; older ones cannot commit; 0: none yet';
+COMMENT ON COLUMN tw.jobs.instance IS 'what the newest writer called itself';
+COMMENT ON COLUMN tw.jobs.retention IS 'how long its batches stay in the ledger; null: until tw.prune_ledger is told';
+COMMENT ON COLUMN tw.jobs.pruned_version IS 'highest version that was pruned; versions up to it count as used';
+COMMENT ON COLUMN tw.jobs.created_at IS 'when its first batch, or tw.create_job, made it';
 COMMENT ON VIEW tw.ledger IS 'the committed batches of the jobs the current user may use';
+COMMENT ON COLUMN tw.ledger.job IS 'the job';
+COMMENT ON COLUMN tw.ledger.batch_id IS 'the batch, an id of the writer''s choice';
+COMMENT ON COLUMN tw.ledger.epoch IS 'of the writer that committed it; null: it gave none';
+COMMENT ON COLUMN tw.ledger.version IS 'its place in the job''s order; null: it gave none';
+COMMENT ON COLUMN tw.ledger.fingerprint IS 'digest of what it was asked to do; the same batch with another one is TW002';
+COMMENT ON COLUMN tw.ledger.result IS 'what RETURN or tw.finish_batch gave';
+COMMENT ON COLUMN tw.ledger.rows IS 'rows written by INSERT, UPDATE, DELETE, MERGE and COPY of its block';
+COMMENT ON COLUMN tw.ledger.operations IS 'a JSON array, an element a statement: line, command, table, rows, executions';
+COMMENT ON COLUMN tw.ledger.attempts IS 'tries it took, conflicts included';
+COMMENT ON COLUMN tw.ledger.xid IS 'transaction that committed it, with its data';
+COMMENT ON COLUMN tw.ledger.started_at IS 'when it was claimed';
+COMMENT ON COLUMN tw.ledger.finished_at IS 'when its work was done, before the commit; null: tw.begin_batch without tw.finish_batch';
 COMMENT ON VIEW tw.offsets IS 'the next position to read from each partition of each source, of the jobs the current user may use';
+COMMENT ON COLUMN tw.offsets.job IS 'the job';
+COMMENT ON COLUMN tw.offsets.source IS 'what is read, for example a topic';
+COMMENT ON COLUMN tw.offsets.partition IS 'the part of it';
+COMMENT ON COLUMN tw.offsets."position" IS 'where to read on; only the writer knows what it means';
+COMMENT ON COLUMN tw.offsets.xid IS 'transaction that moved it';
+COMMENT ON COLUMN tw.offsets.moved_at IS 'when';
 COMMENT ON VIEW tw.audit_log IS 'who removed which batch from the ledger (forget_batch) or ran it again below the highest version (run_again), when and why';
+COMMENT ON COLUMN tw.audit_log.at IS 'when';
+COMMENT ON COLUMN tw.audit_log.role IS 'who did it; a name, as the log outlives roles';
+COMMENT ON COLUMN tw.audit_log.action IS 'forget_batch, run_again (below the highest version, after it was forgotten), abort_prepared, abort_batch, expire_batch or reassign_job';
+COMMENT ON COLUMN tw.audit_log.job IS 'the job';
+COMMENT ON COLUMN tw.audit_log.batch_id IS 'the batch; null: the job itself';
+COMMENT ON COLUMN tw.audit_log.reason IS 'why, in the words of who did it';
 COMMENT ON VIEW tw.failures IS 'errors that CALL tw.run retried or gave up on, of the current user''s jobs and its own';
+COMMENT ON COLUMN tw.failures.job IS 'the job; null: a block without one';
+COMMENT ON COLUMN tw.failures.batch_id IS 'the batch; null: a block without one';
+COMMENT ON COLUMN tw.failures.attempt IS 'which try failed';
+COMMENT ON COLUMN tw.failures.sqlstate IS 'of the error';
+COMMENT ON COLUMN tw.failures.message IS 'of the error';
+COMMENT ON COLUMN tw.failures.line IS 'of the block; null: not in a statement of it';
+COMMENT ON COLUMN tw.failures.at IS 'when';
+COMMENT ON COLUMN tw.failures.role IS 'who ran it';
+COMMENT ON COLUMN tw.failures.relation IS 'of a conflict: the relation it was on';
+COMMENT ON COLUMN tw.failures.kind IS 'of a conflict that the checks at the commit have found: inserted, updated, deleted, moved, gone or children';
 
 -- ---------------------------------------------------------------------------
 -- The outcome
@@ -183,6 +224,17 @@ CREATE TYPE tw.outcome AS (
 );
 COMMENT ON TYPE tw.outcome IS
 'what a batch did. status: applied, committed, started, already_committed or dry_run; rows: written rows; operations: one element a statement';
+COMMENT ON COLUMN tw.outcome.status IS 'applied: done in the caller''s open transaction; committed; started: go on; already_committed: do nothing; dry_run';
+COMMENT ON COLUMN tw.outcome.job IS 'as given';
+COMMENT ON COLUMN tw.outcome.batch_id IS 'as given';
+COMMENT ON COLUMN tw.outcome.epoch IS 'as given';
+COMMENT ON COLUMN tw.outcome.result IS 'what RETURN or tw.finish_batch gave';
+COMMENT ON COLUMN tw.outcome.rows IS 'written rows';
+COMMENT ON COLUMN tw.outcome.operations IS 'a JSON array, an element a statement: line, command, table, rows, executions';
+COMMENT ON COLUMN tw.outcome.attempts IS 'tries it took';
+COMMENT ON COLUMN tw.outcome.xid IS 'transaction that did it';
+COMMENT ON COLUMN tw.outcome.started_at IS 'when it was claimed';
+COMMENT ON COLUMN tw.outcome.finished_at IS 'when its work was done';
 
 -- ---------------------------------------------------------------------------
 -- Functions.  Each works in the caller's transaction, keeps no state past it,
@@ -345,6 +397,17 @@ CREATE VIEW tw.in_doubt WITH (security_barrier) AS
 GRANT SELECT ON tw.in_doubt TO PUBLIC;
 COMMENT ON VIEW tw.in_doubt IS
 'prepared batches of the jobs the current user may use, neither committed nor rolled back. fenced: of an older epoch than the job''s; overdue: older than transactional_writer.prepared_timeout';
+COMMENT ON COLUMN tw.in_doubt.job IS 'the job';
+COMMENT ON COLUMN tw.in_doubt.batch_id IS 'the batch';
+COMMENT ON COLUMN tw.in_doubt.owner IS 'of the job';
+COMMENT ON COLUMN tw.in_doubt.epoch IS 'of the writer that prepared it';
+COMMENT ON COLUMN tw.in_doubt.fenced IS 'whether a newer writer has started since';
+COMMENT ON COLUMN tw.in_doubt.gid IS 'its name for tw.commit_prepared, tw.abort_prepared and COMMIT PREPARED';
+COMMENT ON COLUMN tw.in_doubt.xid IS 'the prepared transaction';
+COMMENT ON COLUMN tw.in_doubt.prepared_by IS 'role that prepared it';
+COMMENT ON COLUMN tw.in_doubt.prepared_at IS 'when';
+COMMENT ON COLUMN tw.in_doubt.age IS 'since then; its locks are held as long';
+COMMENT ON COLUMN tw.in_doubt.overdue IS 'whether it is older than transactional_writer.prepared_timeout';
 
 -- ---------------------------------------------------------------------------
 -- Staged batches.  The tables as above; the staging tables themselves are in a
@@ -452,7 +515,29 @@ CREATE VIEW tw.staged_tasks WITH (security_barrier) AS
 GRANT SELECT ON tw.staged_batches, tw.staged_tasks TO PUBLIC;
 
 COMMENT ON VIEW tw.staged_batches IS 'the open staged batches of the jobs the current user may use: tasks done and expected, rows, bytes, age';
+COMMENT ON COLUMN tw.staged_batches.job IS 'the job';
+COMMENT ON COLUMN tw.staged_batches.batch_id IS 'the batch';
+COMMENT ON COLUMN tw.staged_batches.schema IS 'where its staging tables are';
+COMMENT ON COLUMN tw.staged_batches.epoch IS 'of its driver; null: it gave none';
+COMMENT ON COLUMN tw.staged_batches.tasks IS 'committed tasks';
+COMMENT ON COLUMN tw.staged_batches.expected_tasks IS 'tasks that tw.publish wants; null: any number';
+COMMENT ON COLUMN tw.staged_batches.rows IS 'staged by the committed tasks';
+COMMENT ON COLUMN tw.staged_batches.bytes IS 'of the staging tables, indexes and rows of failed attempts included';
+COMMENT ON COLUMN tw.staged_batches.age IS 'since it was opened';
+COMMENT ON COLUMN tw.staged_batches.opened_at IS 'when it was opened';
+COMMENT ON COLUMN tw.staged_batches.expires_at IS 'when it is aborted unless published';
+COMMENT ON COLUMN tw.staged_batches.logged IS 'whether staged rows survive a crash of the server';
+COMMENT ON COLUMN tw.staged_batches.targets IS 'tables and modes, as given';
+COMMENT ON COLUMN tw.staged_batches.guards IS 'queries whose results must be the same at the publish';
 COMMENT ON VIEW tw.staged_tasks IS 'the committed tasks of those batches; rows: a number for each target, in their order';
+COMMENT ON COLUMN tw.staged_tasks.job IS 'the job';
+COMMENT ON COLUMN tw.staged_tasks.batch_id IS 'the batch';
+COMMENT ON COLUMN tw.staged_tasks.task IS 'the task';
+COMMENT ON COLUMN tw.staged_tasks.rows IS 'staged rows, a number for each target';
+COMMENT ON COLUMN tw.staged_tasks.message IS 'what tw.commit_task was given for the driver';
+COMMENT ON COLUMN tw.staged_tasks.committed_at IS 'when its first attempt to do so committed';
+COMMENT ON COLUMN tw.staged_tasks.role IS 'who did it';
+COMMENT ON COLUMN tw.staged_tasks.xid IS 'transaction of that attempt';
 
 CREATE TYPE tw.staged_batch AS (
 	status text,
@@ -466,6 +551,14 @@ CREATE TYPE tw.staged_batch AS (
 );
 COMMENT ON TYPE tw.staged_batch IS
 'an open staged batch. status: opened, taken_over or already_committed; schema: where its staging tables are; tasks: how many are committed';
+COMMENT ON COLUMN tw.staged_batch.status IS 'opened, taken_over or already_committed';
+COMMENT ON COLUMN tw.staged_batch.job IS 'as given';
+COMMENT ON COLUMN tw.staged_batch.batch_id IS 'as given';
+COMMENT ON COLUMN tw.staged_batch.epoch IS 'as given';
+COMMENT ON COLUMN tw.staged_batch.schema IS 'where its staging tables are';
+COMMENT ON COLUMN tw.staged_batch.tasks IS 'committed tasks';
+COMMENT ON COLUMN tw.staged_batch.expected_tasks IS 'tasks that tw.publish wants; null: any number';
+COMMENT ON COLUMN tw.staged_batch.expires_at IS 'when it is aborted unless published';
 
 CREATE FUNCTION tw.open_batch(job text, batch_id text, targets jsonb, expected_tasks int DEFAULT NULL,
 	epoch bigint DEFAULT NULL, timeout interval DEFAULT NULL, logged boolean DEFAULT false,
@@ -537,6 +630,16 @@ CREATE VIEW tw.publish_progress WITH (security_barrier) AS
 GRANT SELECT ON tw.publish_progress TO PUBLIC;
 COMMENT ON VIEW tw.publish_progress IS
 'what each publish is at: phase, table, rows of total, time left of the phase; empty unless the library is in shared_preload_libraries';
+COMMENT ON COLUMN tw.publish_progress.pid IS 'process that publishes';
+COMMENT ON COLUMN tw.publish_progress.job IS 'the job';
+COMMENT ON COLUMN tw.publish_progress.batch_id IS 'the batch';
+COMMENT ON COLUMN tw.publish_progress.phase IS 'what it is doing';
+COMMENT ON COLUMN tw.publish_progress."table" IS 'target that it is at';
+COMMENT ON COLUMN tw.publish_progress.rows IS 'done in this phase';
+COMMENT ON COLUMN tw.publish_progress.total IS 'to be done in this phase';
+COMMENT ON COLUMN tw.publish_progress.percent IS 'rows of total';
+COMMENT ON COLUMN tw.publish_progress.running IS 'time since it began';
+COMMENT ON COLUMN tw.publish_progress.phase_left IS 'time that the phase will take at this rate';
 
 -- Trigger of the staging tables
 CREATE FUNCTION tw.guard_staging() RETURNS trigger
@@ -602,6 +705,14 @@ COMMENT ON FUNCTION tw.tracking_counters() IS 'what view tw.tracking shows';
 CREATE VIEW tw.tracking WITH (security_barrier) AS SELECT * FROM tw.tracking_counters();
 COMMENT ON VIEW tw.tracking IS
 'what this session tracks: a row for this transaction, and one for those before it. escalated: rows and index probes that one condition on their whole relation has replaced; waits: for younger transactions, at a commit; conflicts: commits that failed';
+COMMENT ON COLUMN tw.tracking.scope IS 'transaction: this one; session: those before it';
+COMMENT ON COLUMN tw.tracking.transactions IS 'that tracked';
+COMMENT ON COLUMN tw.tracking.relations IS 'that were read';
+COMMENT ON COLUMN tw.tracking.rows IS 'remembered one by one';
+COMMENT ON COLUMN tw.tracking.conditions IS 'of scans and tw.watch';
+COMMENT ON COLUMN tw.tracking.escalated IS 'rows and index probes that one condition on all of their relation has replaced';
+COMMENT ON COLUMN tw.tracking.waits IS 'for younger transactions, at a commit';
+COMMENT ON COLUMN tw.tracking.conflicts IS 'commits that failed with 40001';
 
 CREATE VIEW tw.conflicts WITH (security_barrier) AS
 	SELECT f.job, f.relation, f.kind, f.sqlstate, pg_catalog.count(*) AS conflicts,
@@ -612,5 +723,13 @@ CREATE VIEW tw.conflicts WITH (security_barrier) AS
 	GROUP BY f.job, f.relation, f.kind, f.sqlstate;
 COMMENT ON VIEW tw.conflicts IS
 'conflicts that CALL tw.run has met, as long as tw.failures keeps them. relation and kind: of those that the conflict checks have found; null: of PostgreSQL''s own';
+COMMENT ON COLUMN tw.conflicts.job IS 'the job';
+COMMENT ON COLUMN tw.conflicts.relation IS 'where; null: unknown';
+COMMENT ON COLUMN tw.conflicts.kind IS 'inserted, updated, deleted, moved, gone or children; null: found by PostgreSQL itself';
+COMMENT ON COLUMN tw.conflicts.sqlstate IS '40001 or 40P01';
+COMMENT ON COLUMN tw.conflicts.conflicts IS 'how many';
+COMMENT ON COLUMN tw.conflicts.batches IS 'how many batches have had them';
+COMMENT ON COLUMN tw.conflicts.max_attempt IS 'highest number of a try that failed so';
+COMMENT ON COLUMN tw.conflicts.last_at IS 'when the last one was';
 
 GRANT SELECT ON tw.tracking, tw.conflicts TO PUBLIC;

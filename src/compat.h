@@ -129,6 +129,15 @@
 #define TW_NEW_FILE_SUBID(rel) ((rel)->rd_firstRelfilenodeSubid)
 #endif
 
+/* 16: the record that lets a standby end old snapshots names its fields otherwise */
+#if PG_VERSION_NUM >= 160000
+#define TW_REUSE_PAGE_LOCATOR(record) ((record).locator)
+#define TW_REUSE_PAGE_HORIZON(record) ((record).snapshotConflictHorizon)
+#else
+#define TW_REUSE_PAGE_LOCATOR(record) ((record).node)
+#define TW_REUSE_PAGE_HORIZON(record) ((record).latestRemovedFullXid)
+#endif
+
 /* 17: InvalidBackendId became INVALID_PROC_NUMBER */
 #if PG_VERSION_NUM >= 170000
 #define TW_NO_BACKEND INVALID_PROC_NUMBER

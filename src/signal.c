@@ -16,7 +16,6 @@
 #define ARG_DETAIL		2
 #define ARG_HINT		3
 
-static char *text_argument(FunctionCallInfo fcinfo, int number);
 static int	sqlstate_argument(FunctionCallInfo fcinfo, int number);
 static void raise_signal(FunctionCallInfo fcinfo, int first);
 
@@ -34,17 +33,10 @@ tw_sqlstate_parse(const char *s, int *sqlstate)
 	return true;
 }
 
-/* An argument as a C string, NULL for NULL */
-static char *
-text_argument(FunctionCallInfo fcinfo, int number)
-{
-	return PG_ARGISNULL(number) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 static int
 sqlstate_argument(FunctionCallInfo fcinfo, int number)
 {
-	char	   *given = text_argument(fcinfo, number);
+	char	   *given = tw_argument_text_or_null(fcinfo, number);
 	int			sqlstate;
 
 	if (given == NULL)
@@ -64,9 +56,9 @@ static void
 raise_signal(FunctionCallInfo fcinfo, int first)
 {
 	int			sqlstate = sqlstate_argument(fcinfo, first + ARG_SQLSTATE);
-	char	   *message = text_argument(fcinfo, first + ARG_MESSAGE);
-	char	   *detail = text_argument(fcinfo, first + ARG_DETAIL);
-	char	   *hint = text_argument(fcinfo, first + ARG_HINT);
+	char	   *message = tw_argument_text_or_null(fcinfo, first + ARG_MESSAGE);
+	char	   *detail = tw_argument_text_or_null(fcinfo, first + ARG_DETAIL);
+	char	   *hint = tw_argument_text_or_null(fcinfo, first + ARG_HINT);
 	int			category = ERRCODE_TO_CATEGORY(sqlstate);
 	bool		warning = category == ERRCODE_WARNING || category == ERRCODE_NO_DATA;
 

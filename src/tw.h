@@ -638,6 +638,27 @@ extern void tw_resolution_check_jobs(const TwDoubt *doubt, bool lenient);
 extern TwResolution tw_resolve(const TwDoubt *doubt, bool commit, const char *reason,
 							   const char *job, int64 epoch, MemoryContext mcxt);
 
+/* ---------- in argument.c ---------- */
+
+extern char *tw_argument_text(FunctionCallInfo fcinfo, int number, const char *name);
+extern char *tw_argument_text_or_null(FunctionCallInfo fcinfo, int number);
+extern char *tw_argument_words(FunctionCallInfo fcinfo, int number, const char *name);
+extern int64 tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *name);
+
+/* ---------- in hypertable.c: TimescaleDB's tables ---------- */
+
+/* The number that TimescaleDB has given a hypertable; 0: the table is none */
+extern int32 tw_hypertable_id(Relation table);
+
+/* The hypertable that a table is a chunk of; InvalidOid: of none */
+extern Oid	tw_hypertable_of_chunk(Relation table);
+
+/* A hypertable that may have no chunk; quick for what has rows of its own */
+extern bool tw_hypertable_is_empty(Oid relid);
+
+/* Are any chunks of a hypertable compressed? */
+extern bool tw_hypertable_has_compressed(int32 id);
+
 /* ---------- in signal.c ---------- */
 
 /*

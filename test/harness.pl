@@ -3,18 +3,24 @@
 #	counts: PASSED FAILED SUMMARY
 #
 # so that test/run can add up every tier's tests honestly.  A file that breaks off, exits
-# with an error or runs no test counts as a failed test.
+# with an error or runs no test counts as a failed test.  TAP programs, each with servers
+# of its own and most of its time asleep, run TW_JOBS (2) at a time.
 use strict;
 use warnings;
 use TAP::Harness;
 
 my $kind = shift;
-my %with = (verbosity => 0, timer => 0, merge => 0);
+my %with = (verbosity => 0, timer => 1, merge => 0);
 
 if ($kind eq 'pgtap')
 {
 	require TAP::Parser::SourceHandler::pgTAP;
+	$with{timer} = 0;
 	$with{sources} = { pgTAP => { psql => $ENV{TW_PSQL}, suffix => '.sql' } };
+}
+else
+{
+	$with{jobs} = $ENV{TW_JOBS} || 2;
 }
 $with{show_count} = 0;
 

@@ -13,7 +13,10 @@
 set -euo pipefail
 # PostgreSQL's test modules drop LC_ALL
 export LANG=C.UTF-8 LC_ALL=C.UTF-8
-unset "${!PG@}" 2>/dev/null || true
+for variable in "${!PG@}"; do
+	# what the caller connects to is not what is tested; which PostgreSQL is
+	[ "$variable" = PG_CONFIG ] || unset "$variable" 2>/dev/null || true
+done
 
 say() { printf '%s\n' "$*"; }
 die() { printf '%s\n' "$*" >&2; exit 1; }
@@ -195,18 +198,24 @@ as_user() {
 }
 
 # start_server name [setting...]: makes a cluster $tw/name and starts it; the servers of
-# one run differ by their port, which is only the name of the socket
+# one run differ by their port, which is only the name of the socket.  TW_SETTINGS has more
+# settings, by lines, and TW_VALGRIND the options of valgrind to run it under (test/fuzz/server).
 start_server() {
-	local name=$1
+	local name=$1 how=()
 	shift
 	as_user "$bin/initdb" -D "$tw/$name" -U postgres -A trust -E UTF8 --no-locale -N >"$tw/initdb.log" 2>&1 ||
 		{ cat "$tw/initdb.log" >&2; die 'initdb failed'; }
 	as_user tee -a "$tw/$name/postgresql.conf" >/dev/null <<-END
 		listen_addresses = ''
 		unix_socket_directories = '$tw/run'
-		$(printf '%s\n' "$@")
+		$(printf '%s\n' "$@" "${TW_SETTINGS:-}")
 	END
-	as_user "$bin/pg_ctl" -D "$tw/$name" -l "$tw/run/$name.log" -w -s start >/dev/null ||
+	if [ -n "${TW_VALGRIND:-}" ]; then
+		printf '#!/bin/sh\nexec valgrind %s "%s" "$@"\n' "$TW_VALGRIND" "$bin/postgres" | as_user tee "$tw/postgres" >/dev/null
+		as_user chmod +x "$tw/postgres"
+		how=(-p "$tw/postgres" -t 300)
+	fi
+	as_user "$bin/pg_ctl" "${how[@]}" -D "$tw/$name" -l "$tw/run/$name.log" -w -s start >/dev/null ||
 		{ cat "$tw/run/$name.log" >&2; die 'the server did not start'; }
 	export PGHOST=$tw/run PGUSER=postgres PGDATABASE=postgres
 }

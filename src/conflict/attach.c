@@ -299,7 +299,8 @@ track_parents(QueryDesc *query)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 
-		if (rte->rtekind == RTE_RELATION && rte->inh && rte->relid >= FirstNormalObjectId)
+		if (rte->rtekind == RTE_RELATION && rte->relid >= FirstNormalObjectId &&
+			(rte->inh || tw_hypertable_is_empty(rte->relid)))
 			tw_track_parent(rte->relid);
 	}
 }
@@ -329,8 +330,8 @@ tw_attach(QueryDesc *query, int eflags)
 
 /* ---------- the walk ---------- */
 
-static void
-refuse(const char *what, const char *name, const char *detail)
+void
+tw_attach_refuse(const char *what, const char *name, const char *detail)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -412,13 +413,12 @@ attach_walker(PlanState *ps, Walk *walk)
 			{
 				Relation	rel = ((ScanState *) ps)->ss_currentRelation;
 
-				refuse("foreign table", rel != NULL ? RelationGetRelationName(rel) : "a join of several",
-					   "Its rows are not in this database.");
+				tw_attach_refuse("foreign table", rel != NULL ? RelationGetRelationName(rel) : "a join of several",
+								 "Its rows are not in this database.");
 			}
 			break;
 		case T_CustomScanState:
-			refuse("custom scan", ((CustomScanState *) ps)->methods->CustomName,
-				   "Another extension reads in its own way, perhaps on another node.");
+			tw_custom_attach((CustomScanState *) ps, walk->spare_all, walk->spared);
 			break;
 		case T_MergeJoinState:
 			{
@@ -571,45 +571,56 @@ is_btree(Relation index)
 	return index->rd_rel->relam == BTREE_AM_OID;
 }
 
-/* The filter of a scan, as far as a row alone decides it; once for each execution */
-static void
-begin_predicate_scan(TrackedScan *scan)
+/* The conditions on a row that a scan returns */
+List *
+tw_attach_clauses(Plan *plan, bool index, List **index_tlist)
 {
-	Plan	   *plan = scan->state->ps.plan;
-	List	   *clauses = plan->qual;
-	List	   *index_tlist = NIL;
+	List	   *more = NIL;
 
-	begin_scan(scan);
+	*index_tlist = NIL;
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			/* the keys of a btree say it all */
-			if (!is_btree(((IndexScanState *) scan->state)->iss_RelationDesc))
-				clauses = list_concat_copy(((IndexScan *) plan)->indexqualorig, clauses);
+			if (index)
+				more = ((IndexScan *) plan)->indexqualorig;
 			break;
 		case T_IndexOnlyScan:
-			index_tlist = ((IndexOnlyScan *) plan)->indextlist;
-			if (!is_btree(((IndexOnlyScanState *) scan->state)->ioss_RelationDesc))
-				clauses = list_concat_copy(((IndexOnlyScan *) plan)->recheckqual, clauses);
+			*index_tlist = ((IndexOnlyScan *) plan)->indextlist;
+			if (index)
+				more = ((IndexOnlyScan *) plan)->recheckqual;
 			break;
 		case T_BitmapHeapScan:
-			clauses = list_concat_copy(((BitmapHeapScan *) plan)->bitmapqualorig, clauses);
+			more = ((BitmapHeapScan *) plan)->bitmapqualorig;
 			break;
 		case T_TidScan:
-			{
-				List	   *tids = ((TidScan *) plan)->tidquals;
-
-				if (list_length(tids) > 1)
-					tids = list_make1(makeBoolExpr(OR_EXPR, tids, -1));
-				clauses = list_concat_copy(tids, clauses);
-			}
+			more = ((TidScan *) plan)->tidquals;
+			if (list_length(more) > 1)
+				more = list_make1(makeBoolExpr(OR_EXPR, more, -1));
 			break;
 		case T_TidRangeScan:
-			clauses = list_concat_copy(((TidRangeScan *) plan)->tidrangequals, clauses);
+			more = ((TidRangeScan *) plan)->tidrangequals;
 			break;
 		default:
 			break;
 	}
+	return more == NIL ? plan->qual : list_concat_copy(more, plan->qual);
+}
+
+/* The filter of a scan, as far as a row alone decides it; once for each execution */
+static void
+begin_predicate_scan(TrackedScan *scan)
+{
+	bool		index = true;
+	List	   *index_tlist;
+	List	   *clauses;
+
+	begin_scan(scan);
+	/* the keys of a btree say it all */
+	if (IsA(scan->state, IndexScanState))
+		index = !is_btree(((IndexScanState *) scan->state)->iss_RelationDesc);
+	else if (IsA(scan->state, IndexOnlyScanState))
+		index = !is_btree(((IndexOnlyScanState *) scan->state)->ioss_RelationDesc);
+	clauses = tw_attach_clauses(scan->state->ps.plan, index, &index_tlist);
 	remember_qual(scan, clauses, index_tlist);
 }
 

@@ -180,6 +180,16 @@ extern void tw_attach_failed(QueryDesc *query);
 /* Remembers all conditions of a statement that will not be run */
 extern void tw_attach_conditions(QueryDesc *query);
 
+/* The filter of a scan node; index: with the keys of an index scan */
+extern List *tw_attach_clauses(Plan *plan, bool index, List **index_tlist);
+
+/* 0A000: a plan reads what nobody could check */
+pg_noreturn extern void tw_attach_refuse(const char *what, const char *name, const char *detail);
+
+/* ---------- in custom.c: nodes of a plan that another extension executes ---------- */
+
+/* Before any row is read; spared: range table indexes that need not be remembered */
+extern void tw_custom_attach(CustomScanState *state, bool spare_all, Bitmapset *spared);
 
 /* ---------- in constraint.c: what constraints tell of ---------- */
 

@@ -94,7 +94,7 @@ typedef struct Keys
 	bool		any;
 	bool		plain;			/* all are unique, by btree */
 	bool		others;			/* expressions and predicates look at more than columns */
-	Bitmapset  *columns;		/* offset as in RTEPermissionInfo */
+	Bitmapset  *columns;		/* offset as in sets of updated columns */
 } Keys;
 
 static bool
@@ -274,36 +274,42 @@ typedef struct WriteWalk
 {
 	QueryDesc  *query;
 	TwTargets  *targets;
+	bool		custom;			/* below a node of another extension */
 } WriteWalk;
 
 static bool
 write_walker(PlanState *ps, WriteWalk *walk)
 {
+	walk->custom |= IsA(ps, CustomScanState);
 	if (IsA(ps, ModifyTableState))
 	{
 		ModifyTable *plan = (ModifyTable *) ps->plan;
 		Relation	rel = ((ModifyTableState *) ps)->rootResultRelInfo->ri_RelationDesc;
 		TwTargets  *targets = walk->targets;
 		bool		predicate = tw_track->mode == TW_TRACK_PREDICATE;
-		bool		skips = predicate && plan->onConflictAction == ONCONFLICT_NOTHING;
-		bool		spares = tw_track_in_savepoint() &&
-			(predicate || plan->onConflictAction == ONCONFLICT_UPDATE);
-
-		if ((skips || spares) &&
+		bool		conflicts = plan->onConflictAction != ONCONFLICT_NONE;
+		bool		tracked = (predicate ? conflicts || tw_track_in_savepoint() :
+							   plan->onConflictAction == ONCONFLICT_UPDATE) &&
 			(rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
-			 (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))))
+			 (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel)));
+
+		if (tracked && targets->snapshot == NULL)
+			targets->snapshot = tw_track_snapshot(walk->query->snapshot);
+		if (tracked && predicate && plan->onConflictAction == ONCONFLICT_NOTHING)
+			targets->conditions = list_concat(targets->conditions,
+											  add_conditions(RelationGetRelid(rel), targets->snapshot,
+															 removals_of(rel, plan->arbiterIndexes)));
+		if (tracked && tw_track_in_savepoint())
 		{
-			if (targets->snapshot == NULL)
-				targets->snapshot = tw_track_snapshot(walk->query->snapshot);
-			if (skips)
-				targets->conditions = list_concat(targets->conditions,
-												  add_conditions(RelationGetRelid(rel), targets->snapshot,
-																 removals_of(rel, plan->arbiterIndexes)));
-			if (spares && predicate)
+			if (predicate)
 				spare_keys((ModifyTableState *) ps, ps == walk->query->planstate, targets);
-			else if (spares)
+			else
 				spare_target(rel, targets->snapshot);
 		}
+
+		/* a hypertable gets another chunk when a row needs it, and that one has not been seen */
+		if (tracked && predicate && walk->custom)
+			tw_track_parent(RelationGetRelid(rel));
 	}
 	return planstate_tree_walker(ps, write_walker, walk);
 }
@@ -311,7 +317,7 @@ write_walker(PlanState *ps, WriteWalk *walk)
 void
 tw_constraint_before_write(QueryDesc *query, TwTargets *targets)
 {
-	WriteWalk	walk = {query, targets};
+	WriteWalk	walk = {query, targets, false};
 
 	if (query->snapshot != NULL && IsMVCCSnapshot(query->snapshot) &&
 		(tw_track->mode == TW_TRACK_PREDICATE || tw_track_in_savepoint()))

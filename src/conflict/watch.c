@@ -228,13 +228,21 @@ check_expression(char *text)
 static char *
 query_text(Oid relid, Watch *watch, const char *predicate)
 {
-	Relation	rel = relation_open(relid, AccessShareLock);
-	char	   *relation = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-													  RelationGetRelationName(rel));
-	char		relkind = rel->rd_rel->relkind;
-	char	   *text = psprintf("SELECT FROM %s WHERE (%s\n)", relation, predicate);
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	char	   *relation;
+	char		relkind;
+	char	   *text;
 	char	   *alone;
 
+	/* a regclass can be any number, or the table was dropped since it was looked up */
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("there is no relation with OID %u", relid)));
+	relation = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+										  RelationGetRelationName(rel));
+	relkind = rel->rd_rel->relkind;
+	text = psprintf("SELECT FROM %s WHERE (%s\n)", relation, predicate);
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE &&
 		relkind != RELKIND_MATVIEW && relkind != RELKIND_FOREIGN_TABLE)
 		ereport(ERROR,

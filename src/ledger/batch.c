@@ -34,7 +34,6 @@ static bool highest_version(const char *job, const char *batch_id, bool ours, in
 static bool check_version(const TwClaim *claim);
 static bool insert_claim(const TwClaim *claim, TwOutcome *outcome);
 static bool recorded_outcome(const TwClaim *claim, const TwRow *row, TwOutcome *outcome);
-static char *text_or_null(FunctionCallInfo fcinfo, int number);
 
 /* ---------- what may be claimed ---------- */
 
@@ -361,12 +360,6 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 
 /* ---------- SQL ---------- */
 
-static char *
-text_or_null(FunctionCallInfo fcinfo, int number)
-{
-	return PG_ARGISNULL(number) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 /* tw.begin_batch(job, batch_id, fingerprint, epoch, version) */
 PG_FUNCTION_INFO_V1(tw_begin_batch);
 Datum
@@ -375,9 +368,9 @@ tw_begin_batch(PG_FUNCTION_ARGS)
 	TwClaim		claim = {0};
 	TwOutcome	outcome;
 
-	claim.job = text_or_null(fcinfo, 0);
-	claim.batch_id = text_or_null(fcinfo, 1);
-	claim.fingerprint = text_or_null(fcinfo, 2);
+	claim.job = tw_argument_text_or_null(fcinfo, 0);
+	claim.batch_id = tw_argument_text_or_null(fcinfo, 1);
+	claim.fingerprint = tw_argument_text_or_null(fcinfo, 2);
 	claim.has_epoch = !PG_ARGISNULL(3);
 	if (claim.has_epoch)
 		claim.epoch = PG_GETARG_INT64(3);

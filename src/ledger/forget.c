@@ -28,7 +28,6 @@
 static void batch_tag(LOCKTAG *tag, const char *job, const char *batch_id);
 static void lock_batch(const char *job, const char *batch_id);
 static void find_for_delete(const char *job, const char *batch_id, TwRow *row);
-static char *required_text(FunctionCallInfo fcinfo, int number, const char *name);
 
 /* ---------- the lock ---------- */
 
@@ -160,24 +159,14 @@ find_for_delete(const char *job, const char *batch_id, TwRow *row)
 	}
 }
 
-static char *
-required_text(FunctionCallInfo fcinfo, int number, const char *name)
-{
-	if (PG_ARGISNULL(number) || VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(number)) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be null or empty", name)));
-	return text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 /* tw.forget_batch(job, batch_id, reason) */
 PG_FUNCTION_INFO_V1(tw_forget_batch);
 Datum
 tw_forget_batch(PG_FUNCTION_ARGS)
 {
-	char	   *job = required_text(fcinfo, 0, "job");
-	char	   *batch_id = required_text(fcinfo, 1, "batch_id");
-	char	   *reason = required_text(fcinfo, 2, "reason");
+	char	   *job = tw_argument_words(fcinfo, 0, "job");
+	char	   *batch_id = tw_argument_words(fcinfo, 1, "batch_id");
+	char	   *reason = tw_argument_words(fcinfo, 2, "reason");
 	TwJob		job_row;
 	TwRow		batch;
 	TwRow		outcome;

@@ -372,14 +372,8 @@ Datum
 tw_create_job(PG_FUNCTION_ARGS)
 {
 	Interval   *retention = PG_ARGISNULL(1) ? NULL : PG_GETARG_INTERVAL_P(1);
-	char	   *job;
+	char	   *job = tw_argument_text(fcinfo, 0, "job");
 	TwJob		row;
-
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job must not be null")));
-	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
 	tw_batch_check_writable("tw.create_job()");
 	tw_job_check_name(job);

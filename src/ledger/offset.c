@@ -37,7 +37,6 @@ static bool hidden(const Datum *keys, int *looks);
 static char *position_of(const TwRow *row);
 static void check_expected(const char *job, const char *source, const char *partition,
 						   const char *expected, const char *stored);
-static char *argument(FunctionCallInfo fcinfo, int number, const char *name);
 
 static void
 check_names(const char *job, const char *source, const char *partition)
@@ -165,26 +164,16 @@ tw_offset_move(const char *job, const char *source, const char *partition,
 
 /* ---------- SQL ---------- */
 
-static char *
-argument(FunctionCallInfo fcinfo, int number, const char *name)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be null", name)));
-	return text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 /* tw.commit_offset(job, source, partition, expected, next) */
 PG_FUNCTION_INFO_V1(tw_commit_offset);
 Datum
 tw_commit_offset(PG_FUNCTION_ARGS)
 {
-	char	   *job = argument(fcinfo, 0, "job");
-	char	   *source = argument(fcinfo, 1, "source");
-	char	   *partition = argument(fcinfo, 2, "partition");
-	char	   *expected = PG_ARGISNULL(3) ? NULL : argument(fcinfo, 3, "expected");
-	char	   *next = argument(fcinfo, 4, "next");
+	char	   *job = tw_argument_text(fcinfo, 0, "job");
+	char	   *source = tw_argument_text(fcinfo, 1, "source");
+	char	   *partition = tw_argument_text(fcinfo, 2, "partition");
+	char	   *expected = tw_argument_text_or_null(fcinfo, 3);
+	char	   *next = tw_argument_text(fcinfo, 4, "next");
 
 	tw_offset_move(job, source, partition, expected, next);
 	PG_RETURN_VOID();
@@ -198,9 +187,9 @@ PG_FUNCTION_INFO_V1(tw_offset);
 Datum
 tw_offset(PG_FUNCTION_ARGS)
 {
-	char	   *job = argument(fcinfo, 0, "job");
-	char	   *source = argument(fcinfo, 1, "source");
-	char	   *partition = argument(fcinfo, 2, "partition");
+	char	   *job = tw_argument_text(fcinfo, 0, "job");
+	char	   *source = tw_argument_text(fcinfo, 1, "source");
+	char	   *partition = tw_argument_text(fcinfo, 2, "partition");
 	char	   *position = NULL;
 	int			looks = 0;
 	Datum		keys[OFFSET_KEYS];

@@ -35,15 +35,10 @@ PG_FUNCTION_INFO_V1(tw_init_producer);
 Datum
 tw_init_producer(PG_FUNCTION_ARGS)
 {
-	char	   *job;
-	char	   *instance = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
+	char	   *job = tw_argument_text(fcinfo, 0, "job");
+	char	   *instance = tw_argument_text_or_null(fcinfo, 1);
 	TwJob		row;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job must not be null")));
-	job = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	if (instance != NULL)
 		tw_batch_check_length("instance", instance, TW_INSTANCE_MAX_BYTES);
 

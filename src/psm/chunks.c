@@ -91,34 +91,14 @@ with_numbers(Jsonb *params, const char *name1, int64 number1, const char *name2,
 
 /* ---------- the arguments ---------- */
 
-static int64
-number_argument(FunctionCallInfo fcinfo, int number, const char *name)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s cannot be null", name)));
-	return PG_GETARG_INT64(number);
-}
-
-static char *
-text_argument(FunctionCallInfo fcinfo, int number, const char *name)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s cannot be null", name)));
-	return text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 static void
 read_range(FunctionCallInfo fcinfo, Chunks *chunks)
 {
 	uint64		span;
 
-	chunks->first = number_argument(fcinfo, 3, "first");
-	chunks->last = number_argument(fcinfo, 4, "last");
-	chunks->size = number_argument(fcinfo, 5, "chunk_size");
+	chunks->first = tw_argument_int64(fcinfo, 3, "first");
+	chunks->last = tw_argument_int64(fcinfo, 4, "last");
+	chunks->size = tw_argument_int64(fcinfo, 5, "chunk_size");
 	if (chunks->size < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -140,10 +120,10 @@ chunks_create(FunctionCallInfo fcinfo)
 	PsmRun	   *run = &chunks->run;
 	Jsonb	   *params;
 
-	run->claim.job = text_argument(fcinfo, 0, "job");
-	chunks->batch_id = text_argument(fcinfo, 1, "batch_id");
+	run->claim.job = tw_argument_text(fcinfo, 0, "job");
+	chunks->batch_id = tw_argument_text(fcinfo, 1, "batch_id");
 	(void) tw_batch_requested(run->claim.job, chunks->batch_id);
-	run->source = text_argument(fcinfo, 2, "block");
+	run->source = tw_argument_text(fcinfo, 2, "block");
 	run->length = strlen(run->source);
 	read_range(fcinfo, chunks);
 	params = PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6);
@@ -156,7 +136,7 @@ chunks_create(FunctionCallInfo fcinfo)
 	memcpy(chunks->params, params, VARSIZE(params));
 	run->claim.has_epoch = !PG_ARGISNULL(7);
 	run->claim.epoch = run->claim.has_epoch ? PG_GETARG_INT64(7) : 0;
-	psm_run_read_conflicts(run, text_argument(fcinfo, 8, "conflicts"));
+	psm_run_read_conflicts(run, tw_argument_text(fcinfo, 8, "conflicts"));
 	run->max_attempts = PG_ARGISNULL(9) ? tw_max_attempts : PG_GETARG_INT32(9);
 	if (run->max_attempts < 1)
 		ereport(ERROR,

@@ -498,7 +498,6 @@ convert_row(PsmExec *ex, FunctionCall *call, HeapTuple tuple, TupleDesc from)
 static void
 return_row(PsmExec *ex, FunctionCall *call, Datum value, Oid type)
 {
-	HeapTupleHeader header;
 	HeapTupleData tuple;
 	TupleDesc	tupdesc;
 
@@ -507,13 +506,7 @@ return_row(PsmExec *ex, FunctionCall *call, Datum value, Oid type)
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("cannot return a value of type %s from a function that returns a row",
 						format_type_be(type))));
-	header = DatumGetHeapTupleHeader(value);
-	tupdesc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
-									 HeapTupleHeaderGetTypMod(header));
-	tuple.t_len = HeapTupleHeaderGetDatumLength(header);
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_tableOid = InvalidOid;
-	tuple.t_data = header;
+	tupdesc = psm_datum_tuple(value, &tuple);
 	call->value = convert_row(ex, call, &tuple, tupdesc);
 	ReleaseTupleDesc(tupdesc);
 }

@@ -117,7 +117,10 @@ psm_token_pos(const PsmToken *token)
 	return pos;
 }
 
-/* ---------- what was meant ---------- */
+/*
+ * What was meant.  Comparing names for it takes long and leaves memory behind, so it is done
+ * when a name is not found, not while it is looked for.
+ */
 
 static void
 guess_vars(const PsmParser *p, PsmGuess *guess)
@@ -181,13 +184,13 @@ psm_find_label(PsmParser *p, const PsmToken *token)
 {
 	PsmGuess	guess;
 
-	psm_guess_init(&guess, token->text);
 	for (PsmLabel *label = p->labels; label != NULL; label = label->outer)
-	{
 		if (strcmp(label->name, token->text) == 0)
 			return label;
+
+	psm_guess_init(&guess, token->text);
+	for (PsmLabel *label = p->labels; label != NULL; label = label->outer)
 		psm_guess_try(&guess, label->name);
-	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("no enclosing block or loop has the label \"%s\"", token->text),
@@ -258,18 +261,15 @@ psm_find_condition(PsmParser *p, const PsmToken *token)
 	PsmGuess	guess;
 	ListCell   *lc;
 
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+		foreach(lc, scope->conditions)
+			if (strcmp(((PsmCondition *) lfirst(lc))->name, token->text) == 0)
+				return lfirst(lc);
+
 	psm_guess_init(&guess, token->text);
 	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
-	{
 		foreach(lc, scope->conditions)
-		{
-			PsmCondition *condition = lfirst(lc);
-
-			if (strcmp(condition->name, token->text) == 0)
-				return condition;
-			psm_guess_try(&guess, condition->name);
-		}
-	}
+			psm_guess_try(&guess, ((PsmCondition *) lfirst(lc))->name);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("condition \"%s\" is not declared", token->text),
@@ -282,22 +282,26 @@ PsmCursor *
 psm_find_cursor(PsmParser *p, const PsmToken *token)
 {
 	PsmGuess	guess;
+	PsmCursor  *cursor;
 	ListCell   *lc;
+
+	/* a FOR loop opens and closes its own, which has no query */
+	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
+		foreach(lc, scope->cursors)
+		{
+			cursor = lfirst(lc);
+			if (cursor->query != NULL && strcmp(cursor->name, token->text) == 0)
+				return cursor;
+		}
 
 	psm_guess_init(&guess, token->text);
 	for (PsmScope *scope = p->scope; scope != NULL; scope = scope->parent)
-	{
 		foreach(lc, scope->cursors)
 		{
-			PsmCursor  *cursor = lfirst(lc);
-
-			if (cursor->query == NULL)	/* a FOR loop opens and closes its own */
-				continue;
-			if (strcmp(cursor->name, token->text) == 0)
-				return cursor;
-			psm_guess_try(&guess, cursor->name);
+			cursor = lfirst(lc);
+			if (cursor->query != NULL)
+				psm_guess_try(&guess, cursor->name);
 		}
-	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_CURSOR),
 			 errmsg("cursor \"%s\" is not declared", token->text),

@@ -332,6 +332,7 @@ extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);
 extern void psm_operand_describe(PsmExec *ex, PsmVar *var, Oid type);
 extern void psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc);
 extern Datum psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull);
+extern TupleDesc psm_datum_tuple(Datum value, HeapTuple tuple);
 extern void psm_set_null(PsmExec *ex, PsmVar *var);
 extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull);
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,

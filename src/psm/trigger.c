@@ -236,7 +236,6 @@ row_tuple(PsmExec *ex, TriggerCall *call, TriggerVar which)
 static HeapTuple
 datum_tuple(PsmExec *ex, TriggerCall *call, Datum value, Oid type)
 {
-	HeapTupleHeader header;
 	HeapTupleData tuple;
 	TupleDesc	from;
 	HeapTuple	result;
@@ -246,13 +245,7 @@ datum_tuple(PsmExec *ex, TriggerCall *call, Datum value, Oid type)
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("a trigger must return a row of its table, not a value of type %s",
 						format_type_be(type))));
-	header = DatumGetHeapTupleHeader(value);
-	from = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
-								  HeapTupleHeaderGetTypMod(header));
-	tuple.t_len = HeapTupleHeaderGetDatumLength(header);
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_tableOid = InvalidOid;
-	tuple.t_data = header;
+	from = psm_datum_tuple(value, &tuple);
 	result = psm_cast_tuple(psm_econtext(ex), &tuple, from,
 							RelationGetDescr(call->data->tg_relation), call->caller,
 							"the returned row does not match the trigger's table");

@@ -502,7 +502,6 @@ row_store_tuple(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 static void
 row_store_datum(PsmExec *ex, PsmVar *var, Datum value, bool isnull, Oid type)
 {
-	HeapTupleHeader header;
 	HeapTupleData tuple;
 	TupleDesc	tupdesc;
 
@@ -517,15 +516,23 @@ row_store_datum(PsmExec *ex, PsmVar *var, Datum value, bool isnull, Oid type)
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("cannot assign a value of type %s to row variable \"%s\"",
 						format_type_be(type), var->name)));
-	header = DatumGetHeapTupleHeader(value);
-	tupdesc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
-									 HeapTupleHeaderGetTypMod(header));
-	tuple.t_len = HeapTupleHeaderGetDatumLength(header);
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_tableOid = InvalidOid;
-	tuple.t_data = header;
+	tupdesc = psm_datum_tuple(value, &tuple);
 	row_store_tuple(ex, var, &tuple, tupdesc);
 	ReleaseTupleDesc(tupdesc);
+}
+
+/* A row value as a tuple, with its descriptor, which the caller releases */
+TupleDesc
+psm_datum_tuple(Datum value, HeapTuple tuple)
+{
+	HeapTupleHeader header = DatumGetHeapTupleHeader(value);
+
+	tuple->t_len = HeapTupleHeaderGetDatumLength(header);
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = InvalidOid;
+	tuple->t_data = header;
+	return lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
+								  HeapTupleHeaderGetTypMod(header));
 }
 
 /* Sets a variable to NULL, as a declaration without DEFAULT does */

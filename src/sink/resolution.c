@@ -45,7 +45,6 @@ static bool still_prepared(const TwDoubt *doubt, TwResolution *result);
 static const char *resolve_gid(const char *gid, bool commit, const char *reason,
 							   MemoryContext mcxt);
 static void report_unknown(const char *gid);
-static char *text_argument(FunctionCallInfo fcinfo, int number, const char *name);
 
 /* ---------- procedures ---------- */
 
@@ -327,23 +326,13 @@ resolve_gid(const char *gid, bool commit, const char *reason, MemoryContext mcxt
 	return commit ? tw_history_status(TW_COMMITTED) : "aborted";
 }
 
-static char *
-text_argument(FunctionCallInfo fcinfo, int number, const char *name)
-{
-	if (PG_ARGISNULL(number) || VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(number)) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be null or empty", name)));
-	return text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 /* CALL tw.commit_prepared(gid, INOUT status) */
 PG_FUNCTION_INFO_V1(tw_commit_prepared);
 Datum
 tw_commit_prepared(PG_FUNCTION_ARGS)
 {
 	MemoryContext mcxt = tw_resolution_begin(fcinfo, "tw.commit_prepared");
-	char	   *gid = text_argument(fcinfo, 0, "gid");
+	char	   *gid = tw_argument_words(fcinfo, 0, "gid");
 	Datum		status;
 
 	tw_resolution_commit(mcxt);
@@ -357,8 +346,8 @@ Datum
 tw_abort_prepared(PG_FUNCTION_ARGS)
 {
 	MemoryContext mcxt = tw_resolution_begin(fcinfo, "tw.abort_prepared");
-	char	   *gid = text_argument(fcinfo, 0, "gid");
-	char	   *reason = text_argument(fcinfo, 1, "reason");
+	char	   *gid = tw_argument_words(fcinfo, 0, "gid");
+	char	   *reason = tw_argument_words(fcinfo, 1, "reason");
 	Datum		status;
 
 	tw_resolution_commit(mcxt);

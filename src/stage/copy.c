@@ -9,7 +9,7 @@
  *
  * Whatever else an INSERT would have to do is left to INSERT: triggers, foreign
  * keys among them, row security, columns that are generated or number themselves,
- * indexes that check uniqueness later, partitioned tables.
+ * indexes that check uniqueness later, partitioned tables and hypertables.
  *
  * Unlike COPY it goes through all of the shared buffers, as INSERT does: in COPY's
  * small ring each page is written out, and the log before it, as soon as the ring
@@ -79,6 +79,7 @@ is_possible(const StageTarget *target, Relation rel)
 	ListCell   *lc;
 
 	if (target->mode != STAGE_APPEND || rel->rd_rel->relkind != RELKIND_RELATION ||
+		target->hypertable ||
 		rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
 		rel->trigdesc != NULL || rel->rd_rel->relrowsecurity)
 		return false;

@@ -33,7 +33,7 @@ tw_abort_batch(PG_FUNCTION_ARGS)
 {
 	char	   *job;
 	char	   *batch_id;
-	char	   *reason = PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3));
+	char	   *reason = tw_argument_text_or_null(fcinfo, 3);
 	StageBatch	batch;
 	TwJob		job_row;
 

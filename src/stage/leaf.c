@@ -20,6 +20,7 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/xlog.h"
 #include "catalog/index.h"
 #include "catalog/partition.h"
 #include "catalog/pg_am.h"
@@ -84,7 +85,8 @@ target_is_plain(const StageTarget *target, Relation rel)
 {
 	ListCell   *lc;
 
-	if (!target->swap || target->order_by != NULL || !is_plain(rel) ||
+	/* a subscriber would not hear of it */
+	if (!target->swap || XLogLogicalInfoActive() || target->order_by != NULL || !is_plain(rel) ||
 		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE ||
 		(target->mode != STAGE_APPEND && target->mode != STAGE_OVERWRITE))
 		return false;

@@ -588,7 +588,7 @@ publish_batch(const StageBatch *batch, const char *audit, TwOutcome *outcome)
 Datum
 tw_publish(PG_FUNCTION_ARGS)
 {
-	char	   *audit = PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3));
+	char	   *audit = tw_argument_text_or_null(fcinfo, 3);
 	TwClaim		claim = {0};
 	TwOutcome	outcome;
 	StageBatch	batch;

@@ -30,11 +30,11 @@ is_written(const StageColumn *column)
 	return !column->generated && !column->left_out;
 }
 
-/* "ONLY " for a plain table: its heirs are other tables.  A partitioned one is all its parts. */
+/* "ONLY " for a plain table: its heirs are other tables.  What is partitioned is all its parts. */
 static const char *
 only(const StageTarget *target)
 {
-	return target->relkind == RELKIND_PARTITIONED_TABLE ? "" : "ONLY ";
+	return target->relkind == RELKIND_PARTITIONED_TABLE || target->hypertable ? "" : "ONLY ";
 }
 
 /* An expression over the target's columns, for the table of this alias */

@@ -95,6 +95,7 @@ typedef struct StageTarget
 	char	   *quoted;			/* the same as SQL has it */
 	char	   *staging_quoted;
 	char		relkind;
+	bool		hypertable;		/* of TimescaleDB: its rows are in its children */
 	bool		has_row_triggers;	/* BEFORE INSERT, which may drop rows */
 	bool		referenced;		/* by foreign keys */
 	List	   *columns;		/* StageColumn, without the dropped ones */

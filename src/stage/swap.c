@@ -24,6 +24,10 @@
  * REPEATABLE READ or SERIALIZABLE, or a function that a query calls.  The same
  * holds for TRUNCATE and ATTACH PARTITION, and nothing can be done here about it.
  *
+ * A standby's snapshots are not known here.  It is told in the log, as it is of rows
+ * that VACUUM removes: a query there whose snapshot is older than one of the tasks ends
+ * with an error before it can come to the swapped partition.
+ *
  * Locks: AccessExclusiveLock on the partitions, in the order of their bounds, as
  * the last step of a publish; nobody waits behind us while we try.
  */
@@ -31,10 +35,12 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/nbtxlog.h"
 #include "access/table.h"
 #include "access/toast_internals.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xloginsert.h"
 #include "catalog/catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/indexing.h"
@@ -219,6 +225,29 @@ lock_pairs(const List *pairs, TransactionId newest_task)
 	return true;
 }
 
+/* The same on standbys, when they come to this place in the log */
+static void
+end_old_snapshots(Oid leaf_oid, TransactionId newest_task)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint32		epoch = EpochFromFullTransactionId(next);
+	xl_btree_reuse_page record = {0};
+	Relation	leaf;
+
+	if (!XLogStandbyInfoActive() || !TransactionIdIsNormal(newest_task))
+		return;
+	if (newest_task > XidFromFullTransactionId(next))
+		epoch--;
+	leaf = table_open(leaf_oid, NoLock);
+	/* what this record says is that and no more; the database is that of the relation */
+	TW_REUSE_PAGE_LOCATOR(record) = TW_LOCATOR(leaf);
+	TW_REUSE_PAGE_HORIZON(record) = FullTransactionIdFromEpochAndXid(epoch, newest_task);
+	table_close(leaf, NoLock);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, SizeOfBtreeReusePage);
+	(void) XLogInsert(RM_BTREE_ID, XLOG_BTREE_REUSE_PAGE);
+}
+
 /* ---------- how ---------- */
 
 /* Two rows of pg_class exchange what says where the rows are, and what is known of them */
@@ -359,9 +388,6 @@ stage_swap(StageTarget *target, TransactionId newest_task, int *swapped, List **
 	Relation	pg_class;
 	ListCell   *lc;
 
-	/* a subscriber would not hear of it */
-	if (XLogLogicalInfoActive())
-		return false;
 	pairs = find_pairs(target);
 	if (pairs == NIL || !lock_pairs(pairs, newest_task))
 		return false;
@@ -370,6 +396,7 @@ stage_swap(StageTarget *target, TransactionId newest_task, int *swapped, List **
 	if (!same_pairs(pairs, find_pairs(target)))
 		return false;
 
+	end_old_snapshots(((Pair *) linitial(pairs))->leaf, newest_task);
 	pg_class = table_open(RelationRelationId, RowExclusiveLock);
 	foreach(lc, pairs)
 		swap_pair(pg_class, (Pair *) lfirst(lc));

@@ -22,6 +22,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_operator.h"
+#include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -279,6 +280,44 @@ check_kind(const Relation rel)
 		refuse(rel, "It belongs to the extension.");
 	if (rel->rd_rules != NULL)
 		refuse(rel, "It has rules.");
+}
+
+/* TimescaleDB's tables: the rows of a compressed chunk are stored in another way */
+static void
+check_hypertable(StageTarget *target, Relation rel)
+{
+	int32		id = tw_hypertable_id(rel);
+	Oid			whole = id != 0 ? InvalidOid : tw_hypertable_of_chunk(rel);
+
+	target->hypertable = id != 0;
+	if (OidIsValid(whole))
+		refuse(rel, psprintf("It is a chunk of hypertable \"%s.%s\", which can be the target.",
+							 get_namespace_name(get_rel_namespace(whole)), get_rel_name(whole)));
+	if (target->hypertable && target->mode != STAGE_APPEND && tw_hypertable_has_compressed(id))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("target %s has compressed chunks", target->quoted),
+				 errdetail("Mode \"%s\" has to find rows that are there already.",
+						   mode_names[target->mode]),
+				 errhint("Decompress its chunks first, or use mode \"append\".")));
+}
+
+/* A trigger may fill in what is null, and drop rows; that of a hypertable never runs */
+static bool
+has_insert_trigger(const StageTarget *target, Relation rel)
+{
+	if (rel->trigdesc == NULL)
+		return false;
+	for (int i = 0; i < rel->trigdesc->numtriggers; i++)
+	{
+		Trigger    *trigger = &rel->trigdesc->triggers[i];
+
+		if (TRIGGER_FOR_BEFORE(trigger->tgtype) && TRIGGER_FOR_ROW(trigger->tgtype) &&
+			TRIGGER_FOR_INSERT(trigger->tgtype) &&
+			!(target->hypertable && strcmp(trigger->tgname, "ts_insert_blocker") == 0))
+			return true;
+	}
+	return false;
 }
 
 /* Must the current user be able to do this to the table?  The executor checks it again. */
@@ -608,7 +647,8 @@ stage_target_load(StageTarget *target, LOCKMODE lockmode)
 												RelationGetRelationName(rel));
 	if (target->staging_name == NULL)
 		target->staging_name = pstrdup(RelationGetRelationName(rel));
-	target->has_row_triggers = rel->trigdesc != NULL && rel->trigdesc->trig_insert_before_row;
+	check_hypertable(target, rel);
+	target->has_row_triggers = has_insert_trigger(target, rel);
 	target->referenced = is_referenced(rel);
 	target->columns = stage_columns(rel);
 	if (target->columns == NIL)

@@ -186,16 +186,6 @@ tw_task_clear(void)
 
 /* ---------- attach ---------- */
 
-static char *
-required_text(FunctionCallInfo fcinfo, int number, const char *name)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be null", name)));
-	return text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 /* Has another attempt committed the task already?  Does not wait for one that is about to. */
 static bool
 is_committed(const StageBatch *batch, const char *task)
@@ -263,9 +253,9 @@ return_targets(FunctionCallInfo fcinfo, const List *targets, const char *status)
 Datum
 tw_attach_task(PG_FUNCTION_ARGS)
 {
-	char	   *job = required_text(fcinfo, 0, "job");
-	char	   *batch_id = required_text(fcinfo, 1, "batch_id");
-	char	   *name = required_text(fcinfo, 2, "task");
+	char	   *job = tw_argument_text(fcinfo, 0, "job");
+	char	   *batch_id = tw_argument_text(fcinfo, 1, "batch_id");
+	char	   *name = tw_argument_text(fcinfo, 2, "task");
 	bool		has_epoch = !PG_ARGISNULL(3);
 	int64		epoch = has_epoch ? PG_GETARG_INT64(3) : 0;
 	Attached   *current = current_task();

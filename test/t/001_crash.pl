@@ -88,7 +88,7 @@ foreach my $i (1 .. 30)
 	if ($i % 3 == 0)
 	{
 		# The client dies
-		$session->kill_kill(grace => 0);
+		kill_client($session);
 	}
 	else
 	{

@@ -17,7 +17,7 @@ my $dir = "$FindBin::Bin/../history";
 my $clients = 8;
 
 my $node = new_server('history', 'fsync = off', 'autovacuum_naptime = 1s', 'deadlock_timeout = 5ms', 'max_connections = 50',
-	'log_min_messages = fatal');
+	'log_min_messages = log');
 
 # Plans that read by other scans
 my %plans = (

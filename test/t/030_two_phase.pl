@@ -15,7 +15,7 @@ use TransactionalWriter;
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 40;
 my $node = new_server('main', 'max_prepared_transactions = 300', 'max_connections = 60', 'fsync = off',
-	'log_min_messages = fatal');
+	'log_min_messages = log');
 my $dir = PostgreSQL::Test::Utils::tempdir();
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
@@ -236,23 +236,23 @@ foreach my $round (1 .. $rounds)
 	$kills{$how}++;
 	if ($how eq 'client')
 	{
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 	}
 	elsif ($how eq 'terminate')
 	{
 		query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'coordinator'));
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 	}
 	elsif ($how eq 'backend')
 	{
 		kill_backend('coordinator');
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 		wait_until_up();
 	}
 	else
 	{
 		crash();
-		$client->kill_kill(grace => 0);
+		kill_client($client);
 	}
 	# A shell that the dead client had started may still be writing to the checkpoint
 	usleep(300_000);

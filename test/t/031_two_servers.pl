@@ -15,7 +15,7 @@ use TransactionalWriter;
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 30;
 my $dir = PostgreSQL::Test::Utils::tempdir();
-my @servers = map { new_server($_, 'max_prepared_transactions = 10', 'fsync = off', 'log_min_messages = fatal') } qw(bank ledger);
+my @servers = map { new_server($_, 'max_prepared_transactions = 10', 'fsync = off', 'log_min_messages = log') } qw(bank ledger);
 
 $_->safe_psql('postgres', q(CREATE TABLE data (batch text); SELECT tw.create_job('transfer'))) foreach @servers;
 

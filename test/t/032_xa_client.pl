@@ -25,7 +25,7 @@ my $source = ($ENV{TESTDIR} && -f "$ENV{TESTDIR}/test/t/XaSink.java" ? $ENV{TEST
 command_ok([ $javac, '-d', $dir, '-cp', $jar, $source ], 'the client compiles');
 
 # The driver knows no Unix sockets
-my $node = new_server('main', 'max_prepared_transactions = 20', 'fsync = off', 'log_min_messages = fatal',
+my $node = new_server('main', 'max_prepared_transactions = 20', 'fsync = off', 'log_min_messages = log',
 	"listen_addresses = '127.0.0.1'");
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
 my $url = 'jdbc:postgresql://127.0.0.1:' . $node->port . "/postgres?user=$user&loginTimeout=20&socketTimeout=60";
@@ -99,7 +99,7 @@ foreach my $round (1 .. $rounds)
 		kill 'KILL', $pid if $pid;
 		$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
 	}
-	$client->kill_kill(grace => 0);
+	kill_client($client);
 
 	# A checkpoint that came too late for the client to commit is the next one's to commit
 	start_client(1, 0)->finish;

@@ -14,7 +14,7 @@ use TransactionalWriter;
 my $batches = $ENV{TW_CHAOS_BATCHES} || 200;
 my $seed = $ENV{TW_CHAOS_SEED} || time;
 my $node = new_server('main', 'fsync = off', 'max_connections = 50', 'shared_buffers = 32MB',
-	'log_min_messages = fatal', "shared_preload_libraries = 'transactional_writer'",
+	'log_min_messages = log', "shared_preload_libraries = 'transactional_writer'",
 	'transactional_writer.worker_interval = 1');
 my %faults;
 
@@ -179,7 +179,7 @@ sub fault
 	else
 	{
 		$faults{'kill of a client'}++;
-		$sessions[rand @sessions]->{run}->kill_kill(grace => 0);
+		kill_client($sessions[rand @sessions]->{run});
 	}
 }
 
@@ -225,7 +225,7 @@ note join ', ', map { "$_: $answers{$_}" } sort keys %answers;
 # ---------- what must hold ----------
 
 up();
-eval { $reader->kill_kill(grace => 0) } if $reader;
+kill_client($reader) if $reader;
 my @polled = split /\n/, PostgreSQL::Test::Utils::slurp_file($seen);
 my %reader_saw = map { $_ => 1 } grep { $_ ne 'polled' } @polled;
 cmp_ok(scalar @polled, '>', $batches, 'the reader polled ' . @polled . ' times');

@@ -68,7 +68,7 @@ foreach my $batch (1 .. 3)
 		my $i = int rand @workers;
 
 		next if !$workers[$i]{run}->pumpable;
-		$workers[$i]{run}->kill_kill(grace => 0);
+		kill_client($workers[$i]{run});
 		$workers[$i] = worker($workers[$i]{kind}, $batch);
 		$killed++;
 	}
@@ -83,6 +83,6 @@ foreach my $batch (1 .. 3)
 is($errors, '', 'no worker met an error');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tw\_batch\_%')), '0', 'no staging is left');
 
-$pooler->kill_kill(grace => 0);
+kill_client($pooler);
 $node->stop;
 done_testing();

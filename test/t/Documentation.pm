@@ -10,14 +10,19 @@
 #	```sql session=b waits   ... and it must have to wait for a lock; the page goes on meanwhile
 #	```sh                    commands for bash; PGHOST and the like lead to the page's database
 #	```csv file=day.csv      any language with file= is written to that file instead of run
-#	```sh needs=psycopg      run only where this is installed (see %needs)
+#	```js source=test/x.js   ... with source= it lists that file of the repository, word for word
+#	```sh needs=psycopg      run only where all of these are installed (see %needs)
 #	```output                what the block before it printed, output and errors together
 #	```output session=b      what the waiting statements of that session printed in the end
 #	```output varies         the same, but all numbers are taken for equal
 #
 # Blocks of other languages (console, crontab, ...) are for the reader only.  A block that
 # no ```output follows must run without error, whatever it prints.  A page that does not
-# create the extension gets it before its first block.
+# create the extension gets it before its first block.  In the page's directory are copies of
+# the programs of test/clients, and python3 there is one that has psycopg, if there is one.
+#
+# The map of the source at the end of doc/how-it-works.md is made of the first words of the
+# files: with_source_map().
 #
 # Two outputs are equal when they are after normal(): times, durations, transaction and
 # process numbers are placeholders, and columns may be wider.
@@ -28,10 +33,12 @@ use warnings;
 
 use Cwd qw(abs_path);
 use Exporter 'import';
+use File::Basename;
+use File::Copy;
 use File::Temp;
 use IPC::Run;
 
-our @EXPORT_OK = qw(run_page normal);
+our @EXPORT_OK = qw(run_page normal missing client_path with_source_map);
 
 use constant {
 	END_MARK => '-- end of example --',
@@ -39,15 +46,28 @@ use constant {
 	FAILED => qr/^(?:psql:.*?: )?(?:ERROR|FATAL|PANIC|WARNING|error):/m,
 };
 
+my $top = abs_path(dirname(__FILE__) . '/../..');
+
+# What a program may need, in words for who has to install it, and how to see that it is there
 my %needs = (
-	psycopg => [ 'python3', '-c', 'import psycopg' ],
-	'node-pg' => [ 'node', '-e', 'require("pg")' ]);
+	psycopg => [ 'psycopg 3 of Python', 'python3', '-c', 'import psycopg' ],
+	psycopg2 => [ 'psycopg2 of Python', 'python3', '-c', 'import psycopg2' ],
+	sqlalchemy => [ 'SQLAlchemy of Python', 'python3', '-c', 'import sqlalchemy' ],
+	kafka => [ 'confluent_kafka of Python', 'python3', '-c', 'import confluent_kafka' ],
+	kcat => [ 'kcat', 'kcat', '-V' ],
+	'node-pg' => [ 'pg of Node.js', 'node', '-e', 'require("pg")' ],
+	java => [ 'a JDK', 'javac', '-version' ],
+	jdbc => [ "PostgreSQL's JDBC driver", 'test', '-f', '/usr/share/java/postgresql.jar' ],
+	pgbouncer => [ 'pgbouncer', 'pgbouncer', '--version' ]);
 
 # ---------- equality ----------
 
+# varies: 'exact' leaves all as it is
 sub normal
 {
 	my ($text, $varies) = @_;
+
+	return $text if defined $varies && $varies eq 'exact';
 	my @lines;
 	my @masked;					# numbers of the columns of a table that hold xids or pids
 
@@ -121,13 +141,22 @@ sub blocks
 				my ($key, $value) = split(/=/, $_, 2);
 
 				die "$name, line " . ($i + 1) . ": unknown attribute $key\n"
-				  if $key !~ /^(?:session|waits|file|needs|varies)$/;
+				  if $key !~ /^(?:session|waits|file|source|needs|varies)$/;
 				$open->{$key} = $value // 1;
 			}
 		}
 	}
 	die "$name, line " . ($open->{first} + 1) . ": block is never closed\n" if $open;
 	return @blocks;
+}
+
+sub slurp
+{
+	my ($path) = @_;
+
+	open my $file, '<', $path or die "$path: $!\n";
+	local $/;
+	return scalar <$file>;
 }
 
 # Statements of our own, outside of the page's sessions
@@ -200,6 +229,36 @@ sub wait_for_lock
 	die "session $session->{name} does not wait";
 }
 
+# ---------- programs ----------
+
+# PATH with the programs that tests may need: Debian keeps pgbouncer beside it, and the first
+# python3 may be another than the one that has Debian's modules.  The links go to directory.
+sub client_path
+{
+	my ($directory) = @_;
+	my ($python) = grep { -x && quiet($_, '-c', 'import psycopg') } map { "$_/python3" } split(/:/, $ENV{PATH}), '/usr/bin';
+
+	symlink $python, "$directory/python3" if defined $python && ! -e "$directory/python3";
+	return "$directory:$ENV{PATH}:/usr/sbin";
+}
+
+sub quiet
+{
+	return eval { IPC::Run::run([@_], '<' => \undef, '>' => '/dev/null', '2>' => '/dev/null') };
+}
+
+# What of a list such as "psycopg,kcat" is not installed, in words; undef if all is there
+sub missing
+{
+	foreach my $what (split(/,/, $_[0]))
+	{
+		my ($words, @command) = @{ $needs{$what} or die "needs=$what is not known\n" };
+
+		return $words if !quiet(@command);
+	}
+	return;
+}
+
 # Runs one block; returns what it printed and whether it failed
 sub run_block
 {
@@ -235,8 +294,10 @@ sub run_block
 }
 
 # run_page(name, text, report): runs a page; calls report->(line, shown, printed, varies) for each
-# output that the page shows, with shown undefined where it shows none and there was an
-# error.  Returns the page with all outputs replaced by what was printed, where they differ.
+# output or file that the page shows, with shown undefined where it shows none and there was an
+# error; and report->(line, undef, undef, undef, what) for a block that was not run because
+# something is not installed.  Returns the page with all that differs replaced by what was
+# printed, or by the file.
 sub run_page
 {
 	my ($name, $text, $report) = @_;
@@ -262,6 +323,9 @@ sub run_page
 	my %roles = map { $_ => 1 } admin('postgres', $roles);
 
 	chmod 0755, $page->{directory};
+	copy($_, $page->{directory}) or die "$_: $!" foreach glob("$top/test/clients/*");
+	mkdir "$page->{directory}/bin";
+	local $ENV{PATH} = client_path("$page->{directory}/bin");
 	admin('postgres', 'CREATE DATABASE example OWNER postgres TEMPLATE template0 ENCODING UTF8 LOCALE "C"');
 	admin('example', 'SET client_min_messages = error; CREATE EXTENSION transactional_writer')
 	  if $text !~ /CREATE EXTENSION.* transactional_writer/;
@@ -295,12 +359,23 @@ sub run_page
 				$outputs{ $block->{first} } = { %$block, output => $output }
 				  if normal($output, $block->{varies}) ne normal($block->{text}, $block->{varies});
 			}
+			elsif (defined $block->{source})
+			{
+				my $source = slurp("$top/$block->{source}");
+
+				$settle->();
+				$report->($block->{first} + 1, $block->{text}, $source, 'exact');
+				$outputs{ $block->{first} } = { %$block, output => $source } if $source ne $block->{text};
+			}
 			elsif ($block->{language} =~ /^(?:sql|sh)$/ || defined $block->{file})
 			{
+				my $missing = defined $block->{needs} ? missing($block->{needs}) : undef;
+
 				$settle->();
 				$ran = $block;
-				if ($block->{needs} && !installed($block->{needs}))
+				if (defined $missing)
 				{
+					$report->($block->{first} + 1, undef, undef, undef, $missing);
 					$block->{skipped} = 1;
 					($printed, $failed) = ('', 0);
 					next;
@@ -336,12 +411,51 @@ sub run_page
 	return join("\n", @lines);
 }
 
-sub installed
-{
-	my ($what) = @_;
-	my $command = $needs{$what} or die "needs=$what is not known\n";
+# ---------- the map of the source ----------
 
-	return eval { IPC::Run::run($command, '<' => \undef, '>' => '/dev/null', '2>' => '/dev/null') };
+my @parts = (
+	[ 'The module', 'src' ], [ 'The ledger', 'src/ledger' ], [ 'The language', 'src/psm' ],
+	[ 'Conflict checks', 'src/conflict' ], [ 'Staged batches', 'src/stage' ], [ 'Two-phase commit', 'src/sink' ]);
+
+# What the head of a file says it is for, in one line
+sub purpose
+{
+	my ($path) = @_;
+
+	open my $file, '<', $path or die "$path: $!";
+	my $text = do { local $/; <$file> };
+	close $file;
+	my ($head) = $text =~ /\A\/\*\n \* \S+\n((?: \*\t\t.*\n)+)/ or die "$path does not begin with its name and what it is for\n";
+
+	$head =~ s/^ \*\t\t//mg;
+	$head =~ s/\s+/ /g;
+	$head =~ s/\.? $//;
+	$head =~ s/((?:CALL )?\btw\.\w+|\btransactional_writer\.\S*?[\w*](?=[,:.]|$)|\btw_batch_<n>)/`$1`/g;
+	return $head;
+}
+
+# The text of a page with the map as the files have it now; a page without one as it is
+sub with_source_map
+{
+	my ($text, $top) = @_;
+	my $map = '';
+
+	return $text if $text !~ /^### \Q$parts[0][0]\E: `src\/`$/m;
+	foreach (@parts)
+	{
+		my ($title, $directory) = @$_;
+
+		$map .= "### $title: `$directory/`\n\n| file | what |\n|---|---|\n";
+		foreach my $path (sort glob("$top/$directory/*.[ch]"))
+		{
+			my ($name) = $path =~ /([^\/]+)$/;
+
+			$map .= "| `$name` | " . purpose($path) . " |\n";
+		}
+		$map .= "\n";
+	}
+	$map =~ s/\n+$/\n/;
+	return $text =~ s/^### \Q$parts[0][0]\E: .*\z/$map/msr;
 }
 
 1;

@@ -10,7 +10,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(new_server background in_sleep sqlstate);
+our @EXPORT = qw(new_server background kill_client in_sleep sqlstate);
 
 # A started server whose database postgres has the extension.  Settings are lines of
 # postgresql.conf; a server that crashes comes back by itself.
@@ -26,7 +26,7 @@ sub new_server
 	return $node;
 }
 
-# Starts psql on statements and returns at once; end it with ->finish or ->kill_kill.
+# Starts psql on statements and returns at once; end it with ->finish or kill_client.
 # Its output is thrown away: who uses this wants the session, not its answer.
 sub background
 {
@@ -35,6 +35,17 @@ sub background
 	return IPC::Run::start(
 		[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
 		'<' => \undef, '>' => '/dev/null', '2>' => '/dev/null');
+}
+
+# Kills at once what IPC::Run has started.  Not by its kill_kill, which begins with SIGTERM:
+# a program that is forked but not executed yet still is this test, and stops its servers.
+sub kill_client
+{
+	my ($run) = @_;
+
+	eval { $run->signal('KILL') };
+	eval { $run->finish };
+	return;
 }
 
 # Waits until a session runs pg_sleep, and returns its pid

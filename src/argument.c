@@ -1,0 +1,51 @@
+/*
+ * argument.c
+ *		Reading the arguments of our SQL functions, those that may be null and those
+ *		that must be there.
+ */
+#include "tw.h"
+
+#include "utils/builtins.h"
+
+/* Error 22023 for an argument that must be there */
+static void
+require(FunctionCallInfo fcinfo, int number, const char *name)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be null", name)));
+}
+
+char *
+tw_argument_text(FunctionCallInfo fcinfo, int number, const char *name)
+{
+	require(fcinfo, number, name);
+	return text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+char *
+tw_argument_text_or_null(FunctionCallInfo fcinfo, int number)
+{
+	return PG_ARGISNULL(number) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+/* One that must say something */
+char *
+tw_argument_words(FunctionCallInfo fcinfo, int number, const char *name)
+{
+	char	   *text = tw_argument_text_or_null(fcinfo, number);
+
+	if (text == NULL || text[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be null or empty", name)));
+	return text;
+}
+
+int64
+tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *name)
+{
+	require(fcinfo, number, name);
+	return PG_GETARG_INT64(number);
+}

@@ -1,0 +1,54 @@
+# A disk of its own for a server's tables, which can be made full: a tmpfs in place of base/.
+#
+# It is mounted in a mount namespace that belongs to the test alone, which a user namespace allows
+# without being root: using this module runs the test again in one, and what it mounts is gone
+# with it.  Where that is not possible, possible() says so.
+package SmallDisk;
+
+use strict;
+use warnings;
+
+my @own = qw(unshare --user --map-current-user --keep-caps --mount);
+
+sub import
+{
+	return if $ENV{TW_OWN_MOUNTS};
+	$ENV{TW_OWN_MOUNTS} = system("@own sh -c 'mount -t tmpfs none /mnt' >/dev/null 2>&1") == 0 ? 'yes' : 'no';
+	exec @own, $^X, (map { "-I$_" } @INC), $0, @ARGV if $ENV{TW_OWN_MOUNTS} eq 'yes';
+}
+
+sub possible { return $ENV{TW_OWN_MOUNTS} eq 'yes'; }
+
+# Puts the tables of a server that does not run on the disk
+sub new
+{
+	my ($class, $node) = @_;
+	my $base = $node->data_dir . '/base';
+
+	rename $base, "$base.moved" or die "$base: $!";
+	mkdir $base, 0700 or die "$base: $!";
+	system('mount', '-t', 'tmpfs', '-o', 'size=2g,mode=0700', 'none', $base) == 0 or die 'could not mount';
+	system('cp', '-a', "$base.moved/.", $base) == 0 or die 'could not copy';
+	system('rm', '-rf', "$base.moved") == 0 or die 'could not remove';
+	return bless { base => $base }, $class;
+}
+
+sub resize { return system('mount', '-o', "remount,size=$_[1]", $_[0]{base}) == 0; }
+
+# Leaves so many kB free, or a few more when it grows at the same time; false if it grows quicker
+sub fill
+{
+	my ($self, $free) = @_;
+
+	foreach my $more ($free, $free + 1000, $free + 4000)
+	{
+		my ($used) = `df -k --output=used '$self->{base}'` =~ /(\d+)/;
+
+		return 1 if $self->resize(($used + $more) . 'k');
+	}
+	return 0;
+}
+
+sub free { $_[0]->resize('2g') or die 'the disk stays small'; }
+
+1;
