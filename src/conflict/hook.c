@@ -195,7 +195,7 @@ utility_tracked(UTILITY_ARGS)
 		utility_next(UTILITY_PASS);
 		return;
 	}
-	/* before it changes what the errors so far were about; in a failed transaction nothing can be looked up */
+	/* before it changes what the errors so far were about; not in a failed transaction */
 	if (IsTransactionState())
 		tw_constraint_settle();
 	if (IsA(pstmt->utilityStmt, CopyStmt))
