@@ -22,6 +22,7 @@
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "engine/citus.h"
 #include "executor/executor.h"
 #include "executor/nodeIndexscan.h"
 #include "miscadmin.h"
@@ -31,6 +32,7 @@
 #include "nodes/plannodes.h"
 #include "parser/parsetree.h"
 #include "storage/bufmgr.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -50,6 +52,7 @@ typedef struct TrackedScan
 	List	   *qual;			/* likewise; in the executor state's memory */
 	TwCondition *condition;		/* to be told how far an index scan has come; NULL: no need */
 	TwCondition *probe;			/* of an index scan, what it was remembered as last; NULL: not */
+	List	   *copies;			/* tables on this node that a scan of Citus's has to read */
 } TrackedScan;
 
 /* Such a statement; it and its scans live and end with its executor state */
@@ -90,6 +93,7 @@ typedef struct ScanEntry
 typedef struct Walk
 {
 	TrackedQuery *query;
+	QueryDesc  *desc;
 	Bitmapset  *spared;			/* range table indexes that need not be remembered */
 	bool		spare_all;
 	bool		marked;			/* below a node that may go back to an earlier row */
@@ -104,6 +108,8 @@ static TupleTableSlot *exec_row(PlanState *ps);
 static TupleTableSlot *exec_row_of_index(PlanState *ps);
 static TupleTableSlot *exec_predicate(PlanState *ps);
 static void ready_keys(PlanState *ps, bool runtime_keys, bool ready);
+static TupleTableSlot *exec_copies(PlanState *ps);
+static inline TrackedScan *scan_of(PlanState *ps);
 
 /* ---------- statements ---------- */
 
@@ -316,6 +322,9 @@ tw_attach(QueryDesc *query, int eflags)
 		query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot))
 		return;
 	walk.query = query_create(query->estate);
+	walk.desc = query;
+	if (tw_citus_present())
+		tw_copies_note(query);
 	walk.spare_all = is_foreign_key_query(query);
 	walk.spared = spared_relations(query);
 	if (!walk.spare_all)
@@ -340,17 +349,15 @@ tw_attach_refuse(const char *what, const char *name, const char *detail)
 			 errhint("Run with conflicts => 'write' and lock what must not change.")));
 }
 
-static void
-attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
+static TrackedScan *
+attach_wrapper(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 {
-	Relation	rel = state->ss_currentRelation;
 	TrackedScan *scan;
 	MemoryContext old;
 
-	if (rel == NULL || !tw_track_wanted(rel) || find_scan(walk->query, state) != NULL)
-		return;
-	if (walk->spare_all || bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->spared))
-		wrapper = exec_spared;
+	scan = find_scan(walk->query, state);
+	if (scan != NULL)
+		return scan;
 	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
 	scan = create_scan(walk->query, state);
 	scan->original = state->ps.ExecProcNodeReal;
@@ -359,6 +366,19 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	scan->may_stop = !walk->marked;
 	MemoryContextSwitchTo(old);
 	ExecSetExecProcNode(&state->ps, wrapper);
+	return scan;
+}
+
+static void
+attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
+{
+	Relation	rel = state->ss_currentRelation;
+
+	if (rel == NULL || !tw_track_wanted(rel))
+		return;
+	if (walk->spare_all || bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->spared))
+		wrapper = exec_spared;
+	(void) attach_wrapper(state, walk, wrapper);
 }
 
 /*
@@ -386,6 +406,38 @@ fetch_all_rows(BitmapHeapScanState *state)
 		MemoryContextSwitchTo(old);
 	}
 #endif
+}
+
+static void
+attach_custom_scan(ScanState *state, Walk *walk)
+{
+	const char *name = ((CustomScanState *) state)->methods->CustomName;
+	List	   *copies;
+	MemoryContext old;
+
+	if (!tw_citus_is_scan(name))
+	{
+		tw_custom_attach((CustomScanState *) state, walk->spare_all, walk->spared);
+		return;
+	}
+	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
+	copies = tw_copies_needed(walk->desc, name);
+	MemoryContextSwitchTo(old);
+	if (copies != NIL)
+		attach_wrapper(state, walk, exec_copies)->copies = copies;
+}
+
+/* The first call does all that Citus reads for the scan */
+static TupleTableSlot *
+exec_copies(PlanState *ps)
+{
+	TrackedScan *scan = scan_of(ps);
+	List	   *before = tw_copies_begin();
+	TupleTableSlot *result = scan->original(ps);
+
+	tw_copies_end(before, scan->copies);
+	ExecSetExecProcNode(ps, scan->original);
+	return result;
 }
 
 static bool
@@ -418,7 +470,7 @@ attach_walker(PlanState *ps, Walk *walk)
 			}
 			break;
 		case T_CustomScanState:
-			tw_custom_attach((CustomScanState *) ps, walk->spare_all, walk->spared);
+			attach_custom_scan((ScanState *) ps, walk);
 			break;
 		case T_MergeJoinState:
 			{
@@ -890,5 +942,10 @@ tw_attach_conditions(QueryDesc *query)
 	if (tracked == NULL)
 		return;
 	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
+	{
+		if (scan->copies != NIL)
+			tw_attach_refuse("table", get_rel_name(linitial_oid(scan->copies)),
+							 "It belongs to Citus, which reads only what it runs.");
 		remember_scan(scan);
+	}
 }

@@ -470,6 +470,23 @@ settle_row(TwViolation *violation)
 	return all && violation->sqlstate == ERRCODE_UNIQUE_VIOLATION;
 }
 
+/* The row in the way may have been a compressed one, which nobody can check */
+static void
+refuse_compressed(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	Oid			whole = tw_hypertable_of_chunk(rel);
+
+	table_close(rel, NoLock);
+	if (!OidIsValid(whole))
+		return;
+	rel = table_open(whole, AccessShareLock);
+	if (tw_hypertable_has_compressed(tw_hypertable_id(rel)))
+		tw_attach_refuse("hypertable", RelationGetRelationName(rel),
+						 "It has compressed chunks, and the error of a constraint was caught.");
+	table_close(rel, NoLock);
+}
+
 static void
 settle(TwViolation *violation)
 {
@@ -484,8 +501,11 @@ settle(TwViolation *violation)
 	namespace = get_namespace_oid(violation->schema, true);
 	if (OidIsValid(namespace))
 		relid = get_relname_relid(violation->table, namespace);
-	/* made, and gone, in the subtransaction; or its keys have told */
-	if (!OidIsValid(relid) || (told && relid == violation->target))
+	/* made, and gone, in the subtransaction */
+	if (!OidIsValid(relid))
+		return;
+	refuse_compressed(relid);
+	if (told && relid == violation->target)
 		return;
 	if (violation->sqlstate == ERRCODE_UNIQUE_VIOLATION ||
 		violation->sqlstate == ERRCODE_EXCLUSION_VIOLATION)

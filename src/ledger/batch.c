@@ -21,6 +21,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "engine/citus.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
@@ -44,6 +45,7 @@ tw_batch_check_writable(const char *command)
 	PreventCommandIfReadOnly(command);
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
+	tw_citus_check_node(command);
 }
 
 void
@@ -83,6 +85,7 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 	TwRow		row;
 
 	tw_batch_check_writable("batch claim");
+	tw_citus_protect();
 	if (!tw_batch_requested(claim->job, claim->batch_id))
 		elog(ERROR, "claim without a job");
 	if (claim->fingerprint != NULL)
