@@ -9,7 +9,7 @@
 #
 #	make demo              see it work on real data
 #	make test              all tests, in four tiers
-#	make bench             ratios to hand-written PL/pgSQL, and how it scales
+#	make bench             ratios to hand-written PL/pgSQL and to other isolation, and how it scales
 #	make matrix            make test on the releases that other Debians carry
 #	make fuzz              random texts for the parser, random programs and calls for a server
 #	                       with assertions, three minutes in all (test/fuzz says how for longer)
@@ -64,6 +64,8 @@ test:
 	@test/run
 bench:
 	@test/bench/run
+	@test/bench/conflicts
+	@test/bench/staged
 	@test/bench/scale
 matrix:
 	@test/matrix

@@ -497,8 +497,8 @@ tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *ar
 
 	for (TwCondition *c = relation->probes; c != NULL && go_on; c = c->next)
 	{
-		if (c->nkeys == 0 && c->complete)
-			continue;			/* tw_scan_pages() has seen to it */
+		if (c->off || (c->nkeys == 0 && c->complete))
+			continue;			/* tw_scan_pages() has seen to the latter */
 		if (index == NULL || RelationGetRelid(index) != c->index ||
 			(scan != NULL && scan->numberOfKeys != c->nkeys))
 		{
@@ -543,6 +543,9 @@ row_changed(Page page, const TwReadRow *row, TwConflict *conflict)
 	return tw_change_of_row(tuple, &conflict->tid, &conflict->change);
 }
 
+/* So few rows are looked at faster than the visibility map and the size of the relation */
+#define FEW_ROWS 16
+
 /* All rows that were read; false: stop */
 bool
 tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
@@ -556,7 +559,8 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 
 	tw_rows_sort(relation);
 	quiet = quiet_lsn(relation, tw_track->oldest->xmin);
-	nblocks = relation->nrows > 0 ? RelationGetNumberOfBlocks(rel) : 0;
+	/* our lock keeps others from truncating it, and a new file of ours is another relation */
+	nblocks = relation->nrows > FEW_ROWS ? RelationGetNumberOfBlocks(rel) : InvalidBlockNumber;
 	while (i < relation->nrows && go_on)
 	{
 		BlockNumber block = rows[i].block;
@@ -566,7 +570,7 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		bool		changed = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (block < nblocks && VM_ALL_VISIBLE(rel, block, &map))
+		if (relation->nrows > FEW_ROWS && block < nblocks && VM_ALL_VISIBLE(rel, block, &map))
 		{
 			while (i < relation->nrows && rows[i].block == block)
 				i++;
