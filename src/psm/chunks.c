@@ -19,7 +19,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
-#include "utils/numeric.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -44,28 +43,6 @@ typedef struct Chunks
 
 /* ---------- the parameters of a chunk ---------- */
 
-static void
-push_key(JsonbParseState **state, const char *key)
-{
-	JsonbValue	value;
-
-	value.type = jbvString;
-	value.val.string.val = unconstify(char *, key);
-	value.val.string.len = strlen(key);
-	pushJsonbValue(state, WJB_KEY, &value);
-}
-
-static void
-push_number(JsonbParseState **state, const char *key, int64 number)
-{
-	JsonbValue	value;
-
-	push_key(state, key);
-	value.type = jbvNumeric;
-	value.val.numeric = int64_to_numeric(number);
-	pushJsonbValue(state, WJB_VALUE, &value);
-}
-
 /* params and two numbers */
 static Jsonb *
 with_numbers(Jsonb *params, const char *name1, int64 number1, const char *name2, int64 number2)
@@ -79,8 +56,8 @@ with_numbers(Jsonb *params, const char *name1, int64 number1, const char *name2,
 	{
 		if (token == WJB_END_OBJECT)
 		{
-			push_number(&state, name1, number1);
-			push_number(&state, name2, number2);
+			tw_history_push_number(&state, name1, number1);
+			tw_history_push_number(&state, name2, number2);
 			return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 		}
 		(void) pushJsonbValue(&state, token, token == WJB_BEGIN_OBJECT ? NULL : &value);

@@ -559,8 +559,9 @@ param_compile(ParamListInfo params, Param *param, ExprState *state, Datum *resv,
 	if (slot->kind == PSM_SLOT_VAR && slot->var->kind == PSM_VAR_SCALAR &&
 		slot->type == param->paramtype)
 	{
-		scratch.d.cparam.paramfunc =
-			slot->var->expanded && !is_overwritten(expr, param, slot->var) ? eval_array : eval_scalar;
+		scratch.d.cparam.paramfunc = eval_scalar;
+		if (slot->var->expanded && !is_overwritten(expr, param, slot->var))
+			scratch.d.cparam.paramfunc = eval_array;
 		scratch.d.cparam.paramid = slot->var->number;
 	}
 	else
