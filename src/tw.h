@@ -631,8 +631,8 @@ extern MemoryContext tw_resolution_begin(FunctionCallInfo fcinfo, const char *pr
 /* Commits what has been written so far, and goes on in a new transaction */
 extern void tw_resolution_commit(MemoryContext mcxt);
 
-/* Its end: the INOUT arguments as a row */
-extern Datum tw_resolution_end(FunctionCallInfo fcinfo, int n, Datum *values);
+/* Its end, and that of its memory: the INOUT arguments as a row */
+extern Datum tw_resolution_end(FunctionCallInfo fcinfo, MemoryContext mcxt, int n, Datum *values);
 
 /* 42501 and others unless the current user may finish it, jobs and all */
 extern void tw_resolution_check(const TwDoubt *doubt, bool commit);

@@ -28,6 +28,7 @@ PG_FUNCTION_INFO_V1(tw_run_chunks);
 /* A call; lives as long as the CALL's portal */
 typedef struct Chunks
 {
+	MemoryContext mcxt;			/* this lives there */
 	PsmRun		run;			/* of the current chunk */
 	const char *batch_id;
 	Jsonb	   *params;			/* as given */
@@ -97,6 +98,7 @@ chunks_create(FunctionCallInfo fcinfo)
 	PsmRun	   *run = &chunks->run;
 	Jsonb	   *params;
 
+	chunks->mcxt = mcxt;
 	run->claim.job = tw_argument_text(fcinfo, 0, "job");
 	chunks->batch_id = tw_argument_text(fcinfo, 1, "batch_id");
 	(void) tw_batch_requested(run->claim.job, chunks->batch_id);
@@ -229,5 +231,6 @@ tw_run_chunks(PG_FUNCTION_ARGS)
 	values[0] = Int64GetDatum(chunks->total);
 	values[1] = Int64GetDatum(chunks->skipped);
 	values[2] = Int64GetDatum(chunks->rows);
+	MemoryContextDelete(chunks->mcxt);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }
