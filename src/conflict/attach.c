@@ -80,7 +80,7 @@ typedef struct ScanEntry
 /* What a walk over a plan carries */
 typedef struct Walk
 {
-	TrackedQuery	   *query;
+	TrackedQuery *query;
 	Bitmapset  *spared;			/* range table indexes that need not be remembered */
 	bool		spare_all;
 	bool		marked;			/* below a node that may go back to an earlier row */
@@ -101,7 +101,7 @@ static TupleTableSlot *exec_predicate(PlanState *ps);
 static void
 query_ended(void *arg)
 {
-	TrackedQuery	   *query = arg;
+	TrackedQuery *query = arg;
 	ListCell   *lc;
 
 	last_state = NULL;
@@ -112,23 +112,32 @@ query_ended(void *arg)
 		tw_scan_delete(tw_track->scans, ((TrackedScan *) lfirst(lc))->state);
 }
 
-bool
-tw_attached(QueryDesc *query)
+/* NULL: the statement is not tracked */
+static TrackedQuery *
+find_query(QueryDesc *query)
 {
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &tw_track->queries)
 	{
-		if (dlist_container(TrackedQuery, node, iter.cur)->estate == query->estate)
-			return true;
+		TrackedQuery *tracked = dlist_container(TrackedQuery, node, iter.cur);
+
+		if (tracked->estate == query->estate)
+			return tracked;
 	}
-	return false;
+	return NULL;
+}
+
+bool
+tw_attached(QueryDesc *query)
+{
+	return find_query(query) != NULL;
 }
 
 static TrackedQuery *
 query_create(EState *estate)
 {
-	TrackedQuery	   *query = MemoryContextAllocZero(estate->es_query_cxt, sizeof(TrackedQuery));
+	TrackedQuery *query = MemoryContextAllocZero(estate->es_query_cxt, sizeof(TrackedQuery));
 
 	query->estate = estate;
 	query->track = tw_track;
@@ -748,29 +757,23 @@ exec_predicate(PlanState *ps)
 void
 tw_attach_failed(QueryDesc *query)
 {
-	dlist_iter	iter;
+	TrackedQuery *tracked = find_query(query);
+	ListCell   *lc;
 
-	dlist_foreach(iter, &tw_track->queries)
-	{
-		TrackedQuery *tracked = dlist_container(TrackedQuery, node, iter.cur);
-		ListCell   *lc;
-
-		if (tracked->estate != query->estate)
-			continue;
-		foreach(lc, tracked->scans)
-		{
-			TrackedScan *scan = lfirst(lc);
-			TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
-
-			if (!scan->begun || !scan->rows || TTS_EMPTY(slot))
-				continue;
-			if ((TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) &&
-				((HeapTupleTableSlot *) slot)->tuple != NULL)
-				tw_rows_add(scan->relation, ((HeapTupleTableSlot *) slot)->tuple);
-			else
-				tw_condition_add_whole(scan->relation, scan->snapshot);
-		}
+	if (tracked == NULL)
 		return;
+	foreach(lc, tracked->scans)
+	{
+		TrackedScan *scan = lfirst(lc);
+		TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
+
+		if (!scan->begun || !scan->rows || TTS_EMPTY(slot))
+			continue;
+		if ((TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) &&
+			((HeapTupleTableSlot *) slot)->tuple != NULL)
+			tw_rows_add(scan->relation, ((HeapTupleTableSlot *) slot)->tuple);
+		else
+			tw_condition_add_whole(scan->relation, scan->snapshot);
 	}
 }
 
@@ -779,17 +782,11 @@ tw_attach_failed(QueryDesc *query)
 void
 tw_attach_conditions(QueryDesc *query)
 {
-	dlist_iter	iter;
+	TrackedQuery *tracked = find_query(query);
+	ListCell   *lc;
 
-	dlist_foreach(iter, &tw_track->queries)
-	{
-		TrackedQuery	   *tracked = dlist_container(TrackedQuery, node, iter.cur);
-		ListCell   *lc;
-
-		if (tracked->estate != query->estate)
-			continue;
-		foreach(lc, tracked->scans)
-			remember_scan(lfirst(lc));
+	if (tracked == NULL)
 		return;
-	}
+	foreach(lc, tracked->scans)
+		remember_scan(lfirst(lc));
 }
