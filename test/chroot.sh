@@ -37,7 +37,7 @@ make_chroot() {
 	local version=$1 release want new
 	release=$(release_of "$version")
 	# shellcheck disable=SC2123
-	want="$(test_packages "$version") $(PATH= client_packages)"
+	want="$(test_packages "$version") $(PATH= client_packages) $(extension_packages "$version")"
 	chroot=$cache/$version-$(echo "$release $want" | sha256sum | cut -c 1-8)
 	[ ! -d "$chroot" ] || return 0
 

@@ -48,6 +48,9 @@ client_packages() {
 	command -v npm >/dev/null || echo nodejs node-pg
 }
 
+# Extensions that single tests are about, and are skipped without, where Debian has them
+extension_packages() { [ "$1" -lt 17 ] || echo "postgresql-$1-timescaledb"; }
+
 # Sets NODE_PATH to where Node.js finds its client of PostgreSQL, which npm may have to bring
 find_node_client() {
 	export NODE_PATH=/usr/share/nodejs

@@ -217,6 +217,23 @@ tw_constraint_violated(void)
 	MemoryContextSwitchTo(old);
 }
 
+/* The row in the way may have been a compressed one, which nobody can check */
+static void
+refuse_compressed(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	Oid			whole = tw_hypertable_of_chunk(rel);
+
+	table_close(rel, NoLock);
+	if (!OidIsValid(whole))
+		return;
+	rel = table_open(whole, AccessShareLock);
+	if (tw_hypertable_has_compressed(tw_hypertable_id(rel)))
+		tw_attach_refuse("hypertable", RelationGetRelationName(rel),
+						 "It has compressed chunks, and the error of a constraint was caught.");
+	table_close(rel, NoLock);
+}
+
 static void
 settle(TwViolation *violation)
 {
@@ -230,6 +247,7 @@ settle(TwViolation *violation)
 	/* made, and gone, in the subtransaction */
 	if (!OidIsValid(relid))
 		return;
+	refuse_compressed(relid);
 	if (violation->sqlstate == ERRCODE_UNIQUE_VIOLATION ||
 		violation->sqlstate == ERRCODE_EXCLUSION_VIOLATION)
 	{

@@ -56,6 +56,8 @@ my %needs = (
 	kafka => [ 'confluent_kafka of Python', 'python3', '-c', 'import confluent_kafka' ],
 	kcat => [ 'kcat', 'kcat', '-V' ],
 	'node-pg' => [ 'pg of Node.js', 'node', '-e', 'require("pg")' ],
+	timescaledb => [ 'TimescaleDB, preloaded,', 'psql', '-XqAt', '-d', 'postgres', '-v', 'ON_ERROR_STOP=1', '-c',
+		q(SELECT 1 / (current_setting('shared_preload_libraries') ~ 'timescaledb')::int) ],
 	java => [ 'a JDK', 'javac', '-version' ],
 	jdbc => [ "PostgreSQL's JDBC driver", 'test', '-f', '/usr/share/java/postgresql.jar' ],
 	pgbouncer => [ 'pgbouncer', 'pgbouncer', '--version' ]);
