@@ -747,12 +747,12 @@ json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
 {
 	JsonbIterator *it = JsonbIteratorInit(array);
 	JsonbValue	v;
-	JsonbIteratorToken tok = JsonbIteratorNext(&it, &v, true);
 	bool		first = true;
 
 	check_stack_depth();
+	(void) JsonbIteratorNext(&it, &v, true);	/* WJB_BEGIN_ARRAY */
 	appendStringInfoChar(out, '{');
-	while ((tok = JsonbIteratorNext(&it, &v, true)) == WJB_ELEM)
+	while (JsonbIteratorNext(&it, &v, true) == WJB_ELEM)
 	{
 		if (!first)
 			appendStringInfoChar(out, ',');
