@@ -12,6 +12,13 @@
 #error "transactional_writer supports PostgreSQL 15 to 18"
 #endif
 
+/* The arguments of ProcessUtility_hook, the same in all of them */
+#define TW_UTILITY_ARGS \
+	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \
+	ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env, \
+	DestReceiver *dest, QueryCompletion *completion
+#define TW_UTILITY_PASS pstmt, query_string, read_only_tree, context, params, env, dest, completion
+
 /* 18: the module block carries name and version */
 #ifdef PG_MODULE_MAGIC_EXT
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "transactional_writer", .version = TW_VERSION)

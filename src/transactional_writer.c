@@ -19,5 +19,6 @@ _PG_init(void)
 	tw_progress_init();
 	tw_block_runner = psm_block_look;
 	tw_conflict_init();
+	tw_task_init();
 	tw_prepared_init();
 }

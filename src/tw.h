@@ -492,6 +492,9 @@ extern void tw_failure_record(const char *job, const char *batch_id, int attempt
 
 /* ---------- in stage/task.c ---------- */
 
+/* For transactional_writer.c: hooks that count what statements write to distributed staging */
+extern void tw_task_init(void);
+
 /* For xact.c: a task that was attached must be committed or rolled back */
 extern void tw_task_before_commit(void);
 extern void tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);

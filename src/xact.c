@@ -8,12 +8,14 @@
  *
  * Before a commit or a prepare errors are allowed and abort the transaction;
  * there is no active snapshot, and no user's data may be changed any more, whose
- * triggers would be lost.  What is written here comes before what is checked.
+ * triggers would be lost.  What is written here comes before what is checked, and
+ * what other nodes are asked to prepare, by Citus's own callback, comes after ours.
  * After it nothing may fail.
  */
 #include "tw.h"
 
 #include "access/xact.h"
+#include "engine/citus.h"
 #include "psm/psm.h"
 
 static void xact_callback(XactEvent event, void *arg);
@@ -36,6 +38,7 @@ xact_callback(XactEvent event, void *arg)
 			tw_task_before_commit();
 			tw_conflict_before_commit();
 			tw_open_before_commit(false);
+			tw_citus_before_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			tw_task_before_commit();
@@ -51,6 +54,7 @@ xact_callback(XactEvent event, void *arg)
 			tw_task_clear();
 			tw_progress_end();
 			tw_prepared_clear();
+			tw_citus_clear();
 			psm_xact_end(event != XACT_EVENT_ABORT);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:

@@ -22,6 +22,7 @@
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "engine/citus.h"
 #include "executor/executor.h"
 #include "executor/nodeIndexscan.h"
 #include "miscadmin.h"
@@ -31,6 +32,7 @@
 #include "nodes/plannodes.h"
 #include "parser/parsetree.h"
 #include "storage/bufmgr.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -57,6 +59,7 @@ typedef struct TrackedScan
 	Snapshot	snapshot;		/* likewise, registered */
 	List	   *qual;			/* likewise; in the executor state's memory */
 	TwCondition *condition;		/* to be told how far an index scan has come; NULL: no need */
+	List	   *copies;			/* tables on this node that a scan of Citus's has to read */
 } TrackedScan;
 
 #define SH_PREFIX tw_scan
@@ -81,6 +84,7 @@ typedef struct ScanEntry
 typedef struct Walk
 {
 	TrackedQuery *query;
+	QueryDesc  *desc;
 	Bitmapset  *spared;			/* range table indexes that need not be remembered */
 	bool		spare_all;
 	bool		marked;			/* below a node that may go back to an earlier row */
@@ -94,6 +98,8 @@ static TupleTableSlot *exec_spared(PlanState *ps);
 static TupleTableSlot *exec_row(PlanState *ps);
 static TupleTableSlot *exec_row_of_index(PlanState *ps);
 static TupleTableSlot *exec_predicate(PlanState *ps);
+static TupleTableSlot *exec_copies(PlanState *ps);
+static inline TrackedScan *scan_of(PlanState *ps);
 
 /* ---------- statements ---------- */
 
@@ -262,6 +268,9 @@ tw_attach(QueryDesc *query, int eflags)
 		query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot))
 		return;
 	walk.query = query_create(query->estate);
+	walk.desc = query;
+	if (tw_citus_present())
+		tw_copies_note(query);
 	walk.spare_all = is_foreign_key_query(query);
 	walk.spared = spared_relations(query);
 	if (!walk.spare_all)
@@ -286,22 +295,17 @@ tw_attach_refuse(const char *what, const char *name, const char *detail)
 			 errhint("Run with conflicts => 'write' and lock what must not change.")));
 }
 
-static void
-attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
+static TrackedScan *
+attach_wrapper(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 {
-	Relation	rel = state->ss_currentRelation;
 	TrackedScan *scan;
 	ScanEntry  *entry;
 	bool		found;
 	MemoryContext old;
 
-	if (rel == NULL || !tw_track_wanted(rel))
-		return;
-	if (walk->spare_all || bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->spared))
-		wrapper = exec_spared;
 	entry = tw_scan_insert(tw_track->scans, state, &found);
 	if (found)
-		return;
+		return entry->scan;
 	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
 	scan = palloc0(sizeof(TrackedScan));
 	scan->state = state;
@@ -312,6 +316,19 @@ attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 	walk->query->scans = lappend(walk->query->scans, scan);
 	MemoryContextSwitchTo(old);
 	ExecSetExecProcNode(&state->ps, wrapper);
+	return scan;
+}
+
+static void
+attach_scan(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
+{
+	Relation	rel = state->ss_currentRelation;
+
+	if (rel == NULL || !tw_track_wanted(rel))
+		return;
+	if (walk->spare_all || bms_is_member(((Scan *) state->ps.plan)->scanrelid, walk->spared))
+		wrapper = exec_spared;
+	(void) attach_wrapper(state, walk, wrapper);
 }
 
 /*
@@ -339,6 +356,38 @@ fetch_all_rows(BitmapHeapScanState *state)
 		MemoryContextSwitchTo(old);
 	}
 #endif
+}
+
+static void
+attach_custom_scan(ScanState *state, Walk *walk)
+{
+	const char *name = ((CustomScanState *) state)->methods->CustomName;
+	List	   *copies;
+	MemoryContext old;
+
+	if (!tw_citus_is_scan(name))
+	{
+		tw_custom_attach((CustomScanState *) state, walk->spare_all, walk->spared);
+		return;
+	}
+	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
+	copies = tw_copies_needed(walk->desc, name);
+	MemoryContextSwitchTo(old);
+	if (copies != NIL)
+		attach_wrapper(state, walk, exec_copies)->copies = copies;
+}
+
+/* The first call does all that Citus reads for the scan */
+static TupleTableSlot *
+exec_copies(PlanState *ps)
+{
+	TrackedScan *scan = scan_of(ps);
+	List	   *before = tw_copies_begin();
+	TupleTableSlot *result = scan->original(ps);
+
+	tw_copies_end(before, scan->copies);
+	ExecSetExecProcNode(ps, scan->original);
+	return result;
 }
 
 static bool
@@ -371,7 +420,7 @@ attach_walker(PlanState *ps, Walk *walk)
 			}
 			break;
 		case T_CustomScanState:
-			tw_custom_attach((CustomScanState *) ps, walk->spare_all, walk->spared);
+			attach_custom_scan((ScanState *) ps, walk);
 			break;
 		case T_MergeJoinState:
 			{
@@ -788,5 +837,12 @@ tw_attach_conditions(QueryDesc *query)
 	if (tracked == NULL)
 		return;
 	foreach(lc, tracked->scans)
-		remember_scan(lfirst(lc));
+	{
+		TrackedScan *scan = lfirst(lc);
+
+		if (scan->copies != NIL)
+			tw_attach_refuse("table", get_rel_name(linitial_oid(scan->copies)),
+							 "It belongs to Citus, which reads only what it runs.");
+		remember_scan(scan);
+	}
 }

@@ -137,6 +137,7 @@ typedef struct TwTrack
 	SubTransactionId base;		/* is rolled back with the whole transaction only */
 	List	   *violations;		/* TwViolation, not yet looked at */
 
+	List	   *copies_read;	/* OIDs of tables that statements of Citus's here have read */
 	struct tw_scan_hash *scans; /* of the statements that are running */
 	dlist_head	queries;		/* those statements */
 
@@ -180,6 +181,14 @@ pg_noreturn extern void tw_attach_refuse(const char *what, const char *name, con
 
 /* Before any row is read; spared: range table indexes that need not be remembered */
 extern void tw_custom_attach(CustomScanState *state, bool spare_all, Bitmapset *spared);
+
+/* ---------- in copies.c: tables of Citus ---------- */
+
+extern List *tw_copies_needed(QueryDesc *query, const char *scan);
+extern void tw_copies_refuse(Oid relid);
+extern List *tw_copies_begin(void);
+extern void tw_copies_note(QueryDesc *query);
+extern void tw_copies_end(List *before, const List *needed);
 
 /* ---------- in constraint.c: what constraints tell of ---------- */
 

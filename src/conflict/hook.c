@@ -153,6 +153,7 @@ track_copy(CopyStmt *stmt)
 	if (stmt->is_from || stmt->relation == NULL)
 		return;
 	rel = table_openrv(stmt->relation, AccessShareLock);
+	tw_copies_refuse(RelationGetRelid(rel));
 	if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
 	{
 		Snapshot	snapshot = tw_track_snapshot(GetActiveSnapshot());
@@ -162,34 +163,28 @@ track_copy(CopyStmt *stmt)
 	table_close(rel, NoLock);
 }
 
-#define UTILITY_ARGS \
-	PlannedStmt *pstmt, const char *query_string, bool read_only_tree, \
-	ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env, \
-	DestReceiver *dest, QueryCompletion *completion
-#define UTILITY_PASS pstmt, query_string, read_only_tree, context, params, env, dest, completion
-
 static void
-utility_next(UTILITY_ARGS)
+utility_next(TW_UTILITY_ARGS)
 {
 	if (next_utility != NULL)
-		next_utility(UTILITY_PASS);
+		next_utility(TW_UTILITY_PASS);
 	else
-		standard_ProcessUtility(UTILITY_PASS);
+		standard_ProcessUtility(TW_UTILITY_PASS);
 }
 
 static void
-utility_tracked(UTILITY_ARGS)
+utility_tracked(TW_UTILITY_ARGS)
 {
 	if (!tracking())
 	{
-		utility_next(UTILITY_PASS);
+		utility_next(TW_UTILITY_PASS);
 		return;
 	}
 	if (IsA(pstmt->utilityStmt, CopyStmt))
 		track_copy((CopyStmt *) pstmt->utilityStmt);
 	PG_TRY();
 	{
-		utility_next(UTILITY_PASS);
+		utility_next(TW_UTILITY_PASS);
 	}
 	PG_CATCH();
 	{

@@ -22,6 +22,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "engine/citus.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
@@ -45,6 +46,7 @@ tw_batch_check_writable(const char *command)
 	PreventCommandIfReadOnly(command);
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
+	tw_citus_check_node(command);
 }
 
 void
@@ -84,6 +86,7 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 	TwRow		row;
 
 	tw_batch_check_writable("batch claim");
+	tw_citus_protect();
 	if (!tw_batch_requested(claim->job, claim->batch_id))
 		elog(ERROR, "claim without a job");
 	if (claim->fingerprint != NULL)

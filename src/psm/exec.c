@@ -13,6 +13,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "engine/citus.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -829,6 +830,7 @@ psm_exec_run(PsmExec *ex)
 {
 	ErrorContextCallback context;
 
+	tw_citus_protect();
 	context.callback = psm_exec_error_callback;
 	context.arg = ex;
 	context.previous = error_context_stack;

@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
+#include "engine/citus.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -198,6 +199,9 @@ psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options)
 /*
  * The parameter list to run a plan with.  Also when it has no parameters: DDL
  * may have changed what its names mean, and it is analysed again only then.
+ *
+ * Citus fails on an empty list; it gets none, or, when the plan is about to be
+ * analysed again, one that may stay empty: a parameter that nobody asks for.
  */
 static ParamListInfo
 params_for(PsmExec *ex, PsmExpr *expr)
@@ -210,6 +214,12 @@ params_for(PsmExec *ex, PsmExpr *expr)
 		source->cursor_options &= ~CURSOR_OPT_GENERIC_PLAN;
 	ex->params->numParams = expr->plan->nslots;
 	ex->params->parserSetupArg = expr;
+	if (expr->plan->nslots == 0 && tw_citus_present())
+	{
+		if (SPI_plan_is_valid(expr->plan->plan))
+			return NULL;
+		ex->params->numParams = 1;
+	}
 	return ex->params;
 }
 

@@ -79,7 +79,7 @@ is_possible(const StageTarget *target, Relation rel)
 	ListCell   *lc;
 
 	if (target->mode != STAGE_APPEND || rel->rd_rel->relkind != RELKIND_RELATION ||
-		target->hypertable ||
+		target->hypertable || target->placement != TW_IN_TABLE ||
 		rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
 		rel->trigdesc != NULL || rel->rd_rel->relrowsecurity)
 		return false;

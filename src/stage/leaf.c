@@ -89,7 +89,8 @@ target_is_plain(const StageTarget *target, Relation rel)
 	ListCell   *lc;
 
 	/* a subscriber would not hear of it */
-	if (!target->swap || XLogLogicalInfoActive() || target->order_by != NULL || !is_plain(rel) ||
+	if (!target->swap || XLogLogicalInfoActive() || target->placement != TW_IN_TABLE ||
+		target->order_by != NULL || !is_plain(rel) ||
 		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE ||
 		(target->mode != STAGE_APPEND && target->mode != STAGE_OVERWRITE))
 		return false;

@@ -244,6 +244,8 @@ create(const Request *request, Oid owner, StageBatch *batch)
 		leaves = lappend(leaves, stage_swap_leaves(target));
 		/* what becomes a part of a logged table must be logged, and a task is lost as a whole */
 		logged |= llast(leaves) != NIL;
+		/* a crash of a worker would go unnoticed here */
+		logged |= stage_is_distributed(target);
 	}
 
 	memset(batch, 0, sizeof(*batch));
@@ -331,6 +333,9 @@ tw_open_batch(PG_FUNCTION_ARGS)
 		take_over(request, &batch);
 		return opened_datum(fcinfo, "taken_over", request, &batch);
 	}
+	/* what a publish has left behind on the nodes of a cluster */
+	if (tw_citus_present())
+		(void) stage_sweep();
 	create(request, job.owner, &batch);
 	return opened_datum(fcinfo, "opened", request, &batch);
 }

@@ -413,6 +413,8 @@ lock_targets(const List *targets)
 		target->staging_quoted =
 			quote_qualified_identifier(target->schema, target->staging_name);
 		stage_table_check(target);
+		if (target->placement != TW_IN_TABLE && target->mode != STAGE_APPEND)
+			stage_lock_everywhere(target);
 	}
 	list_free(sorted);
 }
@@ -509,7 +511,13 @@ move_rows(Publish *publish)
 		if (target->mode == STAGE_APPEND)
 			rows = append_rows(target, sql);
 		else
-			rows = run_sql(sql->write);
+		{
+			if (sql->source != NULL)
+				(void) run_sql(sql->source);
+			rows = sql->remove != NULL ? run_sql(sql->remove) : 0;
+			rows += sql->update != NULL ? run_sql(sql->update) : 0;
+			rows += run_sql(sql->write);
+		}
 		if (sql->write_rest != NULL)
 			rows += run_sql(sql->write_rest);
 		stage_progress_done(rows);

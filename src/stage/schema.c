@@ -20,6 +20,11 @@
  * table is partitioned like it, and each part has the checks and indexes of the
  * partition whose place it takes: what publish saves is done while loading.
  *
+ * The staging table of a distributed target is distributed with it, so that loading goes
+ * to all nodes and publishing stays on each.  Citus wants no triggers there: what a task
+ * stages is counted by task.c, and what came without a task is missed at the publish.
+ * Its statements are SQL, since Citus follows nothing else.
+ *
  * Everything belongs to the owner of the job and is made with that role's rights:
  * a default or type of somebody's must not run with ours.
  *
@@ -88,6 +93,12 @@ stage_execute_as(Oid role, const char *sql)
 	nestlevel = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("client_min_messages", "warning", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	/* a table is local unless we say otherwise */
+	if (tw_citus_present())
+		(void) set_config_option("citus.use_citus_managed_tables", "off", PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	if (SPI_execute(sql, false, 0) < 0)
@@ -202,6 +213,28 @@ append_triggers(StringInfo buf, const char *table, bool rows)
 	if (rows)
 		appendStringInfo(buf, "CREATE TRIGGER tw_change BEFORE UPDATE OR DELETE ON %s"
 						 " FOR EACH ROW EXECUTE FUNCTION tw.guard_staging();\n", table);
+}
+
+bool
+stage_is_distributed(const StageTarget *target)
+{
+	return target->placement == TW_DISTRIBUTED || target->placement == TW_ON_ONE_NODE;
+}
+
+/*
+ * As the current user, who can log in on the other nodes.  The replica identity lets Citus
+ * move shards without stopping writers.
+ */
+static void
+distribute(const StageTarget *target)
+{
+	stage_execute_as(GetUserId(),
+					 psprintf("ALTER TABLE %s REPLICA IDENTITY FULL;\n"
+							  "SELECT pg_catalog.create_distributed_table(%s, %s, colocate_with => %s);\n",
+							  target->staging_quoted, quote_literal_cstr(target->staging_quoted),
+							  target->distributed_by == NULL ? "NULL" :
+							  quote_literal_cstr(target->distributed_by),
+							  quote_literal_cstr(target->quoted)));
 }
 
 /* A name that is not taken in the batch's schema: of two tables the second gets a number */
@@ -320,8 +353,11 @@ stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves, b
 		appendStringInfo(&buf, ") PARTITION BY %s;\n",
 						 TextDatumGetCString(DirectFunctionCall1(pg_get_partkeydef,
 																 ObjectIdGetDatum(target->target))));
-	append_triggers(&buf, target->staging_quoted, true);
+	if (!stage_is_distributed(target))
+		append_triggers(&buf, target->staging_quoted, true);
 	stage_execute_as(owner, buf.data);
+	if (stage_is_distributed(target))
+		distribute(target);
 	CommandCounterIncrement();
 	if (leaves != NIL)
 		create_parts(number, owner, target, rel, leaves);
@@ -367,6 +403,22 @@ column_difference(const StageTarget *target, Relation rel, Relation staging, int
 	return psprintf("Column \"%s\" is not staged.", column->name);
 }
 
+/* The rows staged must be where the target's are */
+static void
+check_distribution(const StageTarget *target)
+{
+	bool		fits = stage_is_distributed(target) ?
+		tw_citus_colocated(target->target, target->staging) : !tw_citus_manages(target->staging);
+
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("target %s was distributed in another way since the batch was opened",
+						target->quoted),
+				 errdetail("What is staged for it is not on the same nodes."),
+				 errhint("Abort the batch with tw.abort_batch, and run it again.")));
+}
+
 void
 stage_table_check(const StageTarget *target)
 {
@@ -395,6 +447,18 @@ stage_table_check(const StageTarget *target)
 						 target->staging_quoted)));
 	relation_close(staging, NoLock);
 	table_close(rel, NoLock);
+	check_distribution(target);
+}
+
+void
+stage_lock_everywhere(const StageTarget *target)
+{
+	Relation	rel = table_open(target->target, NoLock);
+	Oid			owner = rel->rd_rel->relowner;
+
+	table_close(rel, NoLock);
+	/* whoever may publish into it may do this, as it may lock the table here */
+	stage_execute_as(owner, psprintf("LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE", target->quoted));
 }
 
 /* ---------- another owner ---------- */
@@ -412,7 +476,13 @@ give(Oid schema, Oid owner)
 	AlterSchemaOwner_oid(schema, owner);
 	foreach(lc, tables_of(schema))
 	{
-		ATExecChangeOwner(lfirst_oid(lc), owner, true, AccessExclusiveLock);
+		if (tw_citus_manages(lfirst_oid(lc)))
+			stage_execute_as(BOOTSTRAP_SUPERUSERID,
+							 psprintf("ALTER TABLE %s.%s OWNER TO %s", get_namespace_name(schema),
+									  quote_identifier(get_rel_name(lfirst_oid(lc))),
+									  quote_identifier(GetUserNameFromId(owner, false))));
+		else
+			ATExecChangeOwner(lfirst_oid(lc), owner, true, AccessExclusiveLock);
 		CommandCounterIncrement();
 	}
 	SetUserIdAndSecContext(save_user, save_context);
@@ -464,6 +534,63 @@ tables_of(Oid schema)
 	return tables;
 }
 
+static bool
+has_distributed(Oid schema)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables_of(schema))
+	{
+		if (tw_citus_manages(lfirst_oid(lc)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A schema that is on other nodes as well.  After a publish Citus drops the tables, but
+ * not the schema, which is left for another transaction.
+ */
+static void
+drop_distributed_tables(Oid schema)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables_of(schema))
+		stage_execute_as(GetUserId(),
+						 psprintf("DROP TABLE %s CASCADE",
+								  quote_qualified_identifier(get_namespace_name(schema),
+															 get_rel_name(lfirst_oid(lc)))));
+}
+
+/* Drops a schema everywhere; false: the transaction has done what forbids it, or the user may not */
+static bool
+try_drop(int64 number)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = false;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		stage_execute_as(GetUserId(), psprintf("DROP SCHEMA IF EXISTS %s CASCADE",
+											   stage_schema_name(number)));
+		ReleaseCurrentSubTransaction();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return done;
+}
+
 /* Locks all tables of a schema if nobody else uses them */
 static bool
 lock_tables(Oid schema)
@@ -500,7 +627,14 @@ stage_schema_drop(int64 number)
 	Datum		values[TW_LEFTOVER_NATTS];
 	bool		nulls[TW_LEFTOVER_NATTS] = {false};
 
-	if (drop_if_free(number))
+	Oid			schema = get_namespace_oid(stage_schema_name(number), true);
+
+	if (OidIsValid(schema) && has_distributed(schema))
+	{
+		if (lock_tables(schema))
+			drop_distributed_tables(schema);
+	}
+	else if (drop_if_free(number))
 		return;
 	values[TW_LEFTOVER_BATCH] = Int64GetDatum(number);
 	values[TW_LEFTOVER_SINCE] = TimestampTzGetDatum(GetCurrentTimestamp());
@@ -531,8 +665,16 @@ stage_sweep(void)
 
 	forboth(lc, numbers, lc2, tuples)
 	{
+		int64		number = *(int64 *) lfirst(lc);
+		Oid			schema = get_namespace_oid(stage_schema_name(number), true);
+		bool		dropped;
+
+		if (tw_citus_present() && OidIsValid(schema))
+			dropped = lock_tables(schema) && try_drop(number);
+		else
+			dropped = drop_if_free(number);
 		/* of two that sweep, one gets the tables */
-		if (drop_if_free(*(int64 *) lfirst(lc)) &&
+		if (dropped &&
 			tw_table_delete(TW_TABLE_STAGE_LEFTOVER, &((HeapTuple) lfirst(lc2))->t_self, false))
 			count++;
 	}

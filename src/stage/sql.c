@@ -9,8 +9,9 @@
  * on where both tables are in sight.  What the user wrote ends with a newline,
  * and stands in parentheses, so that a comment in it ends there.
  *
- * Whether a row is changed is asked with *<>, the comparison of the stored values:
- * it needs no operator of a type, and sees also a change that equality does not.
+ * Whether a row is changed is asked with record_image_ne(), the comparison of the
+ * stored values: it needs no operator of a type, and sees also a change that equality
+ * does not.  As an operator, *<>, it would lose its types on the way to a Citus worker.
  *
  * The rows of a key are joined as a whole rather than probed one by one as ON
  * CONFLICT does.  That is right because publish.c locks the target against other
@@ -28,6 +29,13 @@ static bool
 is_written(const StageColumn *column)
 {
 	return !column->generated && !column->left_out;
+}
+
+/* Citus lets nobody update it; the key that has matched contains it */
+static bool
+is_distributed_by(const StageTarget *target, const StageColumn *column)
+{
+	return target->distributed_by != NULL && strcmp(column->name, target->distributed_by) == 0;
 }
 
 /* "ONLY " for a plain table: its heirs are other tables.  What is partitioned is all its parts. */
@@ -287,9 +295,9 @@ insert_new_sql(const StageTarget *target)
 	return buf.data;
 }
 
-/* WHEN MATCHED AND changed THEN UPDATE; nothing when there is nothing to change */
-static void
-append_update(StringInfo buf, const StageTarget *target)
+/* What an update compares and sets; false: there is nothing to set */
+static bool
+changed_columns(const StageTarget *target, char **changed, char **assignments)
 {
 	StringInfoData old;
 	StringInfoData new;
@@ -305,22 +313,23 @@ append_update(StringInfo buf, const StageTarget *target)
 		const char *comma = set.len > 0 ? ", " : "";
 
 		/* PostgreSQL lets nobody update an identity that is always generated */
-		if (!is_written(column) || column->always)
+		if (!is_written(column) || column->always || is_distributed_by(target, column))
 			continue;
 		appendStringInfo(&old, "%st.%s", comma, column->quoted);
 		appendStringInfo(&new, "%ss.\"tw.%d\"", comma, column->attnum);
 		appendStringInfo(&set, "%s%s = s.\"tw.%d\"", comma, column->quoted, column->attnum);
 	}
-	if (set.len > 0)
-		appendStringInfo(buf, " WHEN MATCHED AND ROW(%s)::pg_catalog.record OPERATOR(pg_catalog.*<>)"
-						 " ROW(%s)::pg_catalog.record THEN UPDATE SET %s",
-						 old.data, new.data, set.data);
+	*changed = psprintf("pg_catalog.record_image_ne(ROW(%s), ROW(%s))", old.data, new.data);
+	*assignments = set.data;
+	return set.len > 0;
 }
 
 static char *
 merge_sql(const StageTarget *target)
 {
 	StringInfoData buf;
+	char	   *changed;
+	char	   *assignments;
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "MERGE INTO %s%s AS t USING ", only(target), target->quoted);
@@ -331,13 +340,55 @@ merge_sql(const StageTarget *target)
 		appendStringInfo(&buf, " AND (%s\n)", target->where);
 	if (target->delete_when != NULL)
 		appendStringInfoString(&buf, " WHEN MATCHED AND s.\"tw.d\" THEN DELETE");
-	append_update(&buf, target);
+	if (changed_columns(target, &changed, &assignments))
+		appendStringInfo(&buf, " WHEN MATCHED AND %s THEN UPDATE SET %s", changed, assignments);
 	appendStringInfoString(&buf, " WHEN NOT MATCHED AND NOT s.\"tw.d\" THEN INSERT");
 	append_insert(&buf, target);
 	appendStringInfoString(&buf, " VALUES (");
 	append_columns(&buf, target, "s.", true);
 	appendStringInfoChar(&buf, ')');
 	return buf.data;
+}
+
+/*
+ * The same in three statements, for a reference table, which MERGE cannot write.  Citus
+ * runs each on every node, so what it takes its rows from is made once, as a table of the
+ * batch's schema: rows of equal order could come in another one elsewhere.
+ */
+static void
+apart_sql(const StageTarget *target, StageSql *sql)
+{
+	char	   *source = quote_qualified_identifier(target->schema,
+													psprintf("tw.%d", target->number));
+	StringInfoData buf;
+	StringInfoData match;
+	char	   *changed;
+	char	   *assignments;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "CREATE TABLE %s AS SELECT * FROM ", source);
+	append_source(&buf, target);
+	sql->source = buf.data;
+
+	initStringInfo(&match);
+	append_equal(&match, target, false);
+	if (target->delete_when != NULL)
+		sql->remove = psprintf("DELETE FROM %s AS t USING (SELECT * FROM %s) AS s"
+							   " WHERE %s AND s.\"tw.d\"", target->quoted, source, match.data);
+	if (changed_columns(target, &changed, &assignments))
+		sql->update = psprintf("UPDATE %s AS t SET %s FROM (SELECT * FROM %s) AS s"
+							   " WHERE %s AND NOT s.\"tw.d\" AND %s",
+							   target->quoted, assignments, source, match.data, changed);
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "INSERT INTO %s", target->quoted);
+	append_insert(&buf, target);
+	appendStringInfoString(&buf, " SELECT ");
+	append_columns(&buf, target, "s.", true);
+	appendStringInfo(&buf, " FROM (SELECT * FROM %s) AS s WHERE NOT s.\"tw.d\""
+					 " AND NOT EXISTS (SELECT FROM %s AS t WHERE %s)",
+					 source, target->quoted, match.data);
+	sql->write = buf.data;
 }
 
 /* What overwrite removes: its part of the target, but not what is staged again */
@@ -391,7 +442,10 @@ stage_sql_build(const StageTarget *target, StageSql *sql)
 
 	if (target->mode == STAGE_MERGE || (target->mode == STAGE_OVERWRITE && target->keys != NIL))
 	{
-		sql->write = merge_sql(target);
+		if (target->placement == TW_ON_EVERY_NODE && target->mode == STAGE_MERGE)
+			apart_sql(target, sql);
+		else
+			sql->write = merge_sql(target);
 		sql->command = "MERGE";
 	}
 	else if (target->mode == STAGE_INSERT_NEW)
@@ -436,7 +490,8 @@ stage_sql_try(const StageTarget *target, const StageSql *sql)
 	{
 		SPIPlanPtr	plan;
 
-		if (all[i] == NULL)
+		/* what it takes its rows from is made by the publish */
+		if (all[i] == NULL || (all[i] == sql->write && sql->source != NULL))
 			continue;
 		plan = SPI_prepare(all[i], 0, NULL);
 		if (plan == NULL)

@@ -13,6 +13,7 @@
 
 #include "tw.h"
 
+#include "engine/citus.h"
 #include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 
@@ -95,6 +96,8 @@ typedef struct StageTarget
 	char	   *quoted;			/* the same as SQL has it */
 	char	   *staging_quoted;
 	char		relkind;
+	TwPlacement placement;
+	char	   *distributed_by; /* a column; NULL: by none */
 	bool		hypertable;		/* of TimescaleDB: its rows are in its children */
 	bool		has_row_triggers;	/* BEFORE INSERT, which may drop rows */
 	bool		referenced;		/* by foreign keys */
@@ -182,8 +185,14 @@ extern int64 stage_schema_create(Oid owner);
 extern void stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves,
 							   bool logged);
 
+/* Is a target's staging distributed as the target is, or a table of its own? */
+extern bool stage_is_distributed(const StageTarget *target);
+
 /* The staging table, or its partitions */
 extern List *stage_table_parts(Oid staging);
+
+/* Keeps out writers who come through another node */
+extern void stage_lock_everywhere(const StageTarget *target);
 
 /* 55000 unless the staging table still has the columns of its target */
 extern void stage_table_check(const StageTarget *target);
@@ -219,6 +228,9 @@ typedef struct StageSql
 	char	   *duplicate;		/* a key staged twice */
 	char	   *delete;			/* overwrite: what is not staged any more */
 	bool		delete_last;	/* after all targets are written, otherwise before */
+	char	   *source;			/* makes a table of the rows of each key, before remove; NULL: none */
+	char	   *remove;			/* before write, where MERGE cannot be used */
+	char	   *update;			/* likewise */
 	char	   *write;			/* the rows */
 	char	   *write_rest;		/* rows that a partial key does not cover */
 	const char *command;		/* of write, for the history */

@@ -588,6 +588,9 @@ load_key(StageTarget *target, Relation rel)
 	target->key_where = NULL;
 	if (target->mode == STAGE_APPEND)
 		return;
+	/* Citus does not look for rows of a table here while it deletes on every node */
+	if (target->mode == STAGE_OVERWRITE && target->placement == TW_ON_EVERY_NODE)
+		return;
 	if (target->key != NIL)
 		wanted = key_expressions(target, rel);
 	if (!find_key(target, rel, wanted))
@@ -640,6 +643,8 @@ stage_target_load(StageTarget *target, LOCKMODE lockmode)
 				 errhint("Abort the batch with tw.abort_batch, or copy what is staged for it.")));
 	check_kind(rel);
 	target->relkind = rel->rd_rel->relkind;
+	target->placement = tw_citus_placement(target->target);
+	target->distributed_by = tw_citus_column(target->target);
 	target->name = psprintf("%s.%s", get_namespace_name(RelationGetNamespace(rel)),
 							RelationGetRelationName(rel));
 	target->quoted = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),

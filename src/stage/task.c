@@ -9,7 +9,9 @@
  *
  * How many rows a task has staged is what PostgreSQL itself counts for the
  * transaction's statistics, which is exact for what the transaction has done
- * itself; with track_counts off the rows are counted by looking for them.
+ * itself; with track_counts off the rows are counted by looking for them.  Rows of a
+ * staging table that is distributed are on other nodes: there each statement says how
+ * many it has written.
  *
  * The triggers of staging tables refuse rows without a task, and that a task
  * changes rows of another: all tasks of a target share one table (schema.c).
@@ -21,11 +23,14 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -35,10 +40,19 @@ PG_FUNCTION_INFO_V1(tw_attach_task);
 PG_FUNCTION_INFO_V1(tw_commit_task);
 PG_FUNCTION_INFO_V1(tw_guard_staging);
 
+/* What statements say they have written */
+typedef struct Written
+{
+	SubTransactionId subid;
+	int64		rows;
+} Written;
+
 /* A staging table of an attached task */
 typedef struct Attachment
 {
 	Oid			staging;
+	bool		distributed;
+	List	   *written;		/* Written; of a distributed one */
 	List	   *parts;			/* of it, or itself */
 	int64		before;			/* rows this transaction had staged when it attached */
 } Attachment;
@@ -117,6 +131,19 @@ count_own_rows(const List *parts)
 	return count;
 }
 
+static int64
+rows_staged(const Attachment *attachment)
+{
+	int64		rows = 0;
+	ListCell   *lc;
+
+	if (!attachment->distributed)
+		return count_own_rows(attachment->parts) - attachment->before;
+	foreach(lc, attachment->written)
+		rows += ((Written *) lfirst(lc))->rows;
+	return rows;
+}
+
 static bool
 has_staged(const Attached *task)
 {
@@ -124,12 +151,128 @@ has_staged(const Attached *task)
 
 	foreach(lc, task->attachments)
 	{
-		Attachment *attachment = (Attachment *) lfirst(lc);
-
-		if (count_own_rows(attachment->parts) != attachment->before)
+		if (rows_staged((Attachment *) lfirst(lc)) != 0)
 			return true;
 	}
 	return false;
+}
+
+/* ---------- what statements say ---------- */
+
+static bool any_distributed = false;	/* attached */
+static ExecutorFinish_hook_type next_finish = NULL;
+static ProcessUtility_hook_type next_utility = NULL;
+
+/* A statement has written so many rows of a table, which is perhaps a staging table */
+static void
+note_written(Oid relid, int64 rows)
+{
+	Attached   *task = current_task();
+	ListCell   *lc;
+
+	if (task == NULL)
+		return;
+	foreach(lc, task->attachments)
+	{
+		Attachment *attachment = (Attachment *) lfirst(lc);
+		MemoryContext old;
+		Written    *written;
+
+		if (attachment->staging != relid || !attachment->distributed)
+			continue;
+		old = MemoryContextSwitchTo(TopTransactionContext);
+		written = palloc(sizeof(Written));
+		written->subid = GetCurrentSubTransactionId();
+		written->rows = rows;
+		attachment->written = lappend(attachment->written, written);
+		MemoryContextSwitchTo(old);
+	}
+}
+
+/* Citus leaves no other trace of what a plan writes than the lock it needs for that */
+static void
+note_statement(const QueryDesc *query)
+{
+	ListCell   *lc;
+
+	if (query->operation != CMD_INSERT && query->operation != CMD_DELETE)
+		return;
+	foreach(lc, query->plannedstmt->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_RELATION && rte->rellockmode == RowExclusiveLock)
+			note_written(rte->relid, query->operation == CMD_INSERT ?
+						 (int64) query->estate->es_processed :
+						 -(int64) query->estate->es_processed);
+	}
+}
+
+static void
+finish_noted(QueryDesc *query)
+{
+	if (next_finish != NULL)
+		next_finish(query);
+	else
+		standard_ExecutorFinish(query);
+	if (unlikely(any_distributed))
+		note_statement(query);
+}
+
+static void
+utility_noted(TW_UTILITY_ARGS)
+{
+	QueryCompletion noted = {0};
+	CopyStmt   *copy = any_distributed && IsA(pstmt->utilityStmt, CopyStmt) ?
+		(CopyStmt *) pstmt->utilityStmt : NULL;
+	Oid			relid = InvalidOid;
+
+	if (copy != NULL && copy->is_from && copy->relation != NULL)
+	{
+		relid = RangeVarGetRelid(copy->relation, NoLock, true);
+		if (completion == NULL)
+			completion = &noted;
+	}
+	if (next_utility != NULL)
+		next_utility(TW_UTILITY_PASS);
+	else
+		standard_ProcessUtility(TW_UTILITY_PASS);
+	if (OidIsValid(relid))
+		note_written(relid, (int64) completion->nprocessed);
+}
+
+void
+tw_task_init(void)
+{
+	next_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = finish_noted;
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = utility_noted;
+}
+
+/* Sums up what a subtransaction has written, or forgets it */
+static void
+written_subxact_end(Attached *task, bool commit, SubTransactionId subid, SubTransactionId parent)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	foreach(lc, task->attachments)
+	{
+		Attachment *attachment = (Attachment *) lfirst(lc);
+
+		foreach(lc2, attachment->written)
+		{
+			Written    *written = (Written *) lfirst(lc2);
+
+			if (written->subid != subid)
+				continue;
+			if (commit)
+				written->subid = parent;
+			else
+				written->rows = 0;
+		}
+	}
 }
 
 /* ---------- the list ---------- */
@@ -166,6 +309,7 @@ tw_task_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent
 	{
 		Attached   *task = (Attached *) lfirst(lc);
 
+		written_subxact_end(task, commit, subid, parent);
 		if (task->attached_in == subid && !commit)
 		{
 			attached_tasks = foreach_delete_current(attached_tasks, lc);
@@ -182,6 +326,7 @@ void
 tw_task_clear(void)
 {
 	attached_tasks = NIL;
+	any_distributed = false;
 }
 
 /* ---------- attach ---------- */
@@ -221,6 +366,8 @@ remember(const StageBatch *batch, const char *name, bool has_epoch, int64 epoch,
 		Attachment *attachment = palloc0(sizeof(Attachment));
 
 		attachment->staging = target->staging;
+		attachment->distributed = tw_citus_manages(target->staging);
+		any_distributed |= attachment->distributed;
 		attachment->parts = stage_table_parts(target->staging);
 		attachment->before = count_own_rows(attachment->parts);
 		task->attachments = lappend(task->attachments, attachment);
@@ -353,7 +500,7 @@ tw_commit_task(PG_FUNCTION_ARGS)
 	{
 		Attachment *attachment = (Attachment *) lfirst(lc);
 
-		rows[foreach_current_index(lc)] = count_own_rows(attachment->parts) - attachment->before;
+		rows[foreach_current_index(lc)] = rows_staged(attachment);
 	}
 	do
 	{

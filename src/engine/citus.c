@@ -1,0 +1,393 @@
+/*
+ * citus.c
+ *		All that knows of Citus: what its catalogs say of a table, and how a
+ *		transaction that spans nodes commits as one.
+ *
+ * Citus is an extension that spreads tables over nodes.  It is found at run time,
+ * through its catalogs; nothing of it is needed to build.  Without it each question
+ * here costs one look into a cache.
+ *
+ * Order at the commit.  Citus insists on being preloaded, and before any library
+ * that has hooks, as ours has.  Callbacks run last registered first, so ours has
+ * checked everything before Citus prepares the first worker, and an error of ours
+ * leaves nothing prepared.
+ *
+ * The commit record of the coordinator decides: with it commit the ledger's row and
+ * Citus's list of what is prepared.  That holds when Citus commits in two phases.
+ * When one node alone was changed it does not: it commits there first and on the
+ * coordinator after that, and a crash in between leaves data without a ledger.
+ * There is no setting for it.  But Citus goes over to two phases with the first
+ * COPY into a table of its own, and an INSERT ... SELECT that it carries out through
+ * the coordinator is a COPY, one without rows as well.  So before the commit of a
+ * batch one is made into a table that the transaction has written, as its owner.
+ * It sends nothing to any node, and asks for no lock that the transaction has not
+ * got, except on the metadata of the table's shards, so that none moves.
+ */
+#include "engine/citus.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_namespace.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "nodes/primnodes.h"
+#include "parser/parse_func.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/* A row of pg_dist_partition */
+typedef struct CitusTable
+{
+	Oid			relid;
+	char		method;			/* 'h', 'r', 'a': by a column; 'n': not */
+	char		replication;	/* 't': a copy on every node */
+	int32		colocation;		/* 0: with nothing */
+	AttrNumber	column;			/* InvalidAttrNumber: none */
+} CitusTable;
+
+static bool protected = false;	/* tw_citus_protect() was called in this transaction */
+
+/* ---------- the catalogs ---------- */
+
+static Oid
+catalog(const char *name)
+{
+	return get_relname_relid(name, PG_CATALOG_NAMESPACE);
+}
+
+bool
+tw_citus_present(void)
+{
+	return OidIsValid(catalog("pg_dist_partition"));
+}
+
+/* A column of a row of one of Citus's catalogs, whose order depends on its version */
+static Datum
+field(HeapTuple tuple, Relation rel, const char *name, bool *isnull)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+
+	if (attnum == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("this version of Citus is not supported"),
+				 errdetail("Its catalog \"%s\" has no column \"%s\".",
+						   RelationGetRelationName(rel), name)));
+	return heap_getattr(tuple, attnum, RelationGetDescr(rel), isnull);
+}
+
+static void
+read_table(HeapTuple tuple, Relation rel, CitusTable *table)
+{
+	bool		isnull;
+	Datum		key;
+
+	table->relid = DatumGetObjectId(field(tuple, rel, "logicalrelid", &isnull));
+	table->method = DatumGetChar(field(tuple, rel, "partmethod", &isnull));
+	table->replication = DatumGetChar(field(tuple, rel, "repmodel", &isnull));
+	table->colocation = DatumGetInt32(field(tuple, rel, "colocationid", &isnull));
+	key = field(tuple, rel, "partkey", &isnull);
+	table->column = isnull ? InvalidAttrNumber :
+		castNode(Var, stringToNode(TextDatumGetCString(key)))->varattno;
+}
+
+/* What Citus knows of a table; false: nothing */
+static bool
+find_table(Oid relid, CitusTable *table)
+{
+	Oid			oid = catalog("pg_dist_partition");
+	Relation	rel;
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	if (!OidIsValid(oid) || !OidIsValid(relid))
+		return false;
+	rel = table_open(oid, AccessShareLock);
+	ScanKeyInit(&key, get_attnum(oid, "logicalrelid"), BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(rel, catalog("pg_dist_partition_logical_relid_index"), true, NULL, 1,
+							  &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		read_table(tuple, rel, table);
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return HeapTupleIsValid(tuple);
+}
+
+TwPlacement
+tw_citus_placement(Oid relid)
+{
+	CitusTable	table;
+
+	if (!find_table(relid, &table))
+		return TW_IN_TABLE;
+	if (table.method != 'n')
+		return TW_DISTRIBUTED;
+	if (table.replication == 't')
+		return TW_ON_EVERY_NODE;
+	return table.colocation == 0 ? TW_IN_LOCAL_SHARD : TW_ON_ONE_NODE;
+}
+
+bool
+tw_citus_colocated(Oid a, Oid b)
+{
+	CitusTable	one;
+	CitusTable	other;
+
+	return find_table(a, &one) && find_table(b, &other) &&
+		one.replication != 't' && other.replication != 't' &&
+		one.colocation != 0 && one.colocation == other.colocation;
+}
+
+char *
+tw_citus_column(Oid relid)
+{
+	CitusTable	table;
+
+	if (!find_table(relid, &table) || table.column == InvalidAttrNumber)
+		return NULL;
+	return get_attname(relid, table.column, false);
+}
+
+/* A shard has its table's name and its own number */
+Oid
+tw_citus_local_copy(Oid relid)
+{
+	Oid			oid = catalog("pg_dist_shard");
+	Relation	rel;
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+	Oid			found = InvalidOid;
+	bool		isnull;
+
+	if (!OidIsValid(oid))
+		return InvalidOid;
+	rel = table_open(oid, AccessShareLock);
+	ScanKeyInit(&key, get_attnum(oid, "logicalrelid"), BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(rel, catalog("pg_dist_shard_logical_relid_index"), true, NULL, 1,
+							  &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		char	   *suffix = psprintf("_" INT64_FORMAT,
+									  DatumGetInt64(field(tuple, rel, "shardid", &isnull)));
+		char	   *name = get_rel_name(relid);
+		int			room = NAMEDATALEN - 1 - (int) strlen(suffix);
+
+		if ((int) strlen(name) <= room)
+			found = get_relname_relid(psprintf("%s%s", name, suffix), get_rel_namespace(relid));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/* ---------- plans ---------- */
+
+bool
+tw_citus_is_scan(const char *name)
+{
+	return strcmp(name, "AdaptiveExecutorScan") == 0 || tw_citus_scan_in_parts(name);
+}
+
+bool
+tw_citus_scan_in_parts(const char *name)
+{
+	return strcmp(name, "NonPushableInsertSelectScan") == 0;
+}
+
+/* ---------- nodes ---------- */
+
+/* Number of this node: 0 is the coordinator */
+static int32
+local_group(void)
+{
+	Oid			oid = catalog("pg_dist_local_group");
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	int32		group = 0;
+	bool		isnull;
+
+	if (!OidIsValid(oid))
+		return 0;
+	rel = table_open(oid, AccessShareLock);
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		group = DatumGetInt32(field(tuple, rel, "groupid", &isnull));
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return group;
+}
+
+void
+tw_citus_check_node(const char *command)
+{
+	if (local_group() != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s cannot be used on a worker of a Citus cluster", command),
+				 errdetail("The ledger is a table of the coordinator."),
+				 errhint("Connect to the coordinator.")));
+}
+
+/* ---------- the commit ---------- */
+
+/*
+ * What a function writes is one transaction on every node, unless this setting says
+ * that each of its statements is one.
+ */
+#define FUNCTION_IS_TRANSACTION "citus.function_opens_transaction_block"
+
+void
+tw_citus_protect(void)
+{
+	const char *setting;
+
+	if (protected)
+		return;
+	protected = true;
+	if (!tw_citus_present())
+		return;
+	setting = GetConfigOption(FUNCTION_IS_TRANSACTION, true, false);
+	if (setting != NULL && strcmp(setting, "off") == 0)
+		(void) set_config_option(FUNCTION_IS_TRANSACTION, "on", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+}
+
+void
+tw_citus_clear(void)
+{
+	protected = false;
+}
+
+/* Has Citus begun a transaction that spans nodes? */
+static bool
+is_distributed(void)
+{
+	List	   *name = list_make2(makeString("pg_catalog"), makeString("get_current_transaction_id"));
+	Oid			function = LookupFuncName(name, 0, NULL, true);
+	Datum		number;
+	bool		isnull;
+
+	if (!OidIsValid(function))
+		return true;
+	number = GetAttributeByName(DatumGetHeapTupleHeader(OidFunctionCall0(function)),
+								"transaction_number", &isnull);
+	return isnull || DatumGetInt64(number) != 0;
+}
+
+/* A table of Citus's that this transaction has written: it has kept the lock */
+static bool
+find_written(CitusTable *found)
+{
+	Relation	rel = table_open(catalog("pg_dist_partition"), AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+	bool		any = false;
+	LOCKTAG		tag;
+
+	while (!any && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Oid			relid = DatumGetObjectId(field(tuple, rel, "logicalrelid", &isnull));
+
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+		if (tw_lock_held(&tag, RowExclusiveLock))
+		{
+			read_table(tuple, rel, found);
+			any = true;
+		}
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return any;
+}
+
+/* The column to give a value: what it is distributed by, or else the first that takes one */
+static Form_pg_attribute
+some_column(const CitusTable *table, Relation rel)
+{
+	TupleDesc	tupdesc = RelationGetDescr(rel);
+
+	if (table->column != InvalidAttrNumber)
+		return TupleDescAttr(tupdesc, table->column - 1);
+	for (int i = 0; i < tupdesc->natts; i++)
+	{
+		Form_pg_attribute attr = TupleDescAttr(tupdesc, i);
+
+		if (!attr->attisdropped && attr->attgenerated == '\0')
+			return attr;
+	}
+	return NULL;
+}
+
+/* INSERT of no row, in a way that Citus cannot know beforehand; NULL: there is no column */
+static char *
+empty_insert(const CitusTable *table)
+{
+	Relation	rel = table_open(table->relid, NoLock);
+	Form_pg_attribute column = some_column(table, rel);
+	char	   *sql = NULL;
+
+	if (column != NULL)
+		sql = psprintf("INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT n.k FROM"
+					   " (SELECT NULL::%s AS k OFFSET 0) AS n"
+					   " WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.<) 0",
+					   quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												  RelationGetRelationName(rel)),
+					   quote_identifier(NameStr(column->attname)),
+					   format_type_extended(column->atttypid, column->atttypmod,
+											FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	table_close(rel, NoLock);
+	return sql;
+}
+
+static void
+run_as_superuser(const char *sql)
+{
+	Oid			save_user;
+	int			save_context;
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, save_context | SECURITY_LOCAL_USERID_CHANGE);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute(sql, false, 0) < 0)
+		elog(ERROR, "could not run \"%s\"", sql);
+	SPI_finish();
+	PopActiveSnapshot();
+	SetUserIdAndSecContext(save_user, save_context);
+}
+
+/* Makes Citus commit in two phases */
+void
+tw_citus_before_commit(void)
+{
+	CitusTable	table;
+	char	   *sql;
+
+	if (!protected || !tw_citus_present() || !is_distributed() || !find_written(&table))
+		return;
+	sql = empty_insert(&table);
+	if (sql != NULL)
+		run_as_superuser(sql);
+}
