@@ -222,6 +222,7 @@ extern void tw_constraint_settle(void);
 /* ---------- in qual.c ---------- */
 
 extern List *tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params);
+extern List *tw_qual_of_any_row(List *clauses);
 
 /* ---------- in condition.c ---------- */
 
