@@ -339,16 +339,6 @@ tw_attach(QueryDesc *query, int eflags)
 
 /* ---------- the walk ---------- */
 
-void
-tw_attach_refuse(const char *what, const char *name, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot track reads of %s \"%s\"", what, name),
-			 errdetail("%s", detail),
-			 errhint("Run with conflicts => 'write' and lock what must not change.")));
-}
-
 static TrackedScan *
 attach_wrapper(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 {
@@ -466,7 +456,7 @@ attach_walker(PlanState *ps, Walk *walk)
 			{
 				Relation	rel = ((ScanState *) ps)->ss_currentRelation;
 
-				tw_attach_refuse("foreign table", rel != NULL ? RelationGetRelationName(rel) : "a join of several",
+				tw_conflict_refuse("foreign table", rel != NULL ? RelationGetRelationName(rel) : "a join of several",
 								 "Its rows are not in this database.");
 			}
 			break;
@@ -624,41 +614,6 @@ is_btree(Relation index)
 	return index->rd_rel->relam == BTREE_AM_OID;
 }
 
-/* The conditions on a row that a scan returns */
-List *
-tw_attach_clauses(Plan *plan, bool index, List **index_tlist)
-{
-	List	   *more = NIL;
-
-	*index_tlist = NIL;
-	switch (nodeTag(plan))
-	{
-		case T_IndexScan:
-			if (index)
-				more = ((IndexScan *) plan)->indexqualorig;
-			break;
-		case T_IndexOnlyScan:
-			*index_tlist = ((IndexOnlyScan *) plan)->indextlist;
-			if (index)
-				more = ((IndexOnlyScan *) plan)->recheckqual;
-			break;
-		case T_BitmapHeapScan:
-			more = ((BitmapHeapScan *) plan)->bitmapqualorig;
-			break;
-		case T_TidScan:
-			more = ((TidScan *) plan)->tidquals;
-			if (list_length(more) > 1)
-				more = list_make1(makeBoolExpr(OR_EXPR, more, -1));
-			break;
-		case T_TidRangeScan:
-			more = ((TidRangeScan *) plan)->tidrangequals;
-			break;
-		default:
-			break;
-	}
-	return more == NIL ? plan->qual : list_concat_copy(more, plan->qual);
-}
-
 /* The filter of a scan, as far as a row alone decides it; once for each execution */
 static void
 begin_predicate_scan(TrackedScan *scan)
@@ -673,7 +628,7 @@ begin_predicate_scan(TrackedScan *scan)
 		index = !is_btree(((IndexScanState *) scan->state)->iss_RelationDesc);
 	else if (IsA(scan->state, IndexOnlyScanState))
 		index = !is_btree(((IndexOnlyScanState *) scan->state)->ioss_RelationDesc);
-	clauses = tw_attach_clauses(scan->state->ps.plan, index, &index_tlist);
+	clauses = tw_qual_clauses(scan->state->ps.plan, index, &index_tlist);
 	remember_qual(scan, clauses, index_tlist);
 }
 
@@ -945,7 +900,7 @@ tw_attach_conditions(QueryDesc *query)
 	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
 	{
 		if (scan->copies != NIL)
-			tw_attach_refuse("table", get_rel_name(linitial_oid(scan->copies)),
+			tw_conflict_refuse("table", get_rel_name(linitial_oid(scan->copies)),
 							 "It belongs to Citus, which reads only what it runs.");
 		remember_scan(scan);
 	}

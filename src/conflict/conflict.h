@@ -181,12 +181,6 @@ extern void tw_attach_failed(QueryDesc *query);
 /* Remembers all conditions of a statement that will not be run */
 extern void tw_attach_conditions(QueryDesc *query);
 
-/* The filter of a scan node; index: with the keys of an index scan */
-extern List *tw_attach_clauses(Plan *plan, bool index, List **index_tlist);
-
-/* 0A000: a plan reads what nobody could check */
-pg_noreturn extern void tw_attach_refuse(const char *what, const char *name, const char *detail);
-
 /* ---------- in custom.c: nodes of a plan that another extension executes ---------- */
 
 /* Before any row is read; spared: range table indexes that need not be remembered */
@@ -223,6 +217,9 @@ extern void tw_constraint_settle(void);
 
 extern List *tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params);
 extern List *tw_qual_of_any_row(List *clauses);
+
+/* The filter of a scan node; index: with the keys of an index scan */
+extern List *tw_qual_clauses(Plan *plan, bool index, List **index_tlist);
 
 /* ---------- in condition.c ---------- */
 
@@ -330,5 +327,8 @@ extern void tw_count_transaction(void);
 extern const char *tw_conflict_kind(const TwConflict *conflict);
 extern char *tw_conflict_detail(const TwConflict *conflict);
 pg_noreturn extern void tw_conflict_report(const TwConflict *conflict);
+
+/* 0A000: a plan reads what nobody could check */
+pg_noreturn extern void tw_conflict_refuse(const char *what, const char *name, const char *detail);
 
 #endif							/* TW_CONFLICT_H */

@@ -482,7 +482,7 @@ refuse_compressed(Oid relid)
 		return;
 	rel = table_open(whole, AccessShareLock);
 	if (tw_hypertable_has_compressed(tw_hypertable_id(rel)))
-		tw_attach_refuse("hypertable", RelationGetRelationName(rel),
+		tw_conflict_refuse("hypertable", RelationGetRelationName(rel),
 						 "It has compressed chunks, and the error of a constraint was caught.");
 	table_close(rel, NoLock);
 }

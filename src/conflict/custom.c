@@ -95,9 +95,9 @@ refuse(Plan *plan, EState *estate)
 	char	   *relation = OidIsValid(relid) ? get_rel_name(relid) : NULL;
 
 	if (relation == NULL)
-		tw_attach_refuse("custom scan", name_of(plan),
+		tw_conflict_refuse("custom scan", name_of(plan),
 						 "Another extension reads in its own way, perhaps on another node.");
-	tw_attach_refuse("relation", relation,
+	tw_conflict_refuse("relation", relation,
 					 psprintf("Another extension reads it in its own way, by custom scan \"%s\".",
 							  name_of(plan)));
 }
@@ -127,7 +127,7 @@ track_scan(Scan *scan, PlanWalk *walk)
 		TwRelation *relation = tw_track_relation(rel, snapshot);
 		bool		row = tw_track->mode == TW_TRACK_ROW;
 		List	   *index_tlist;
-		List	   *clauses = tw_attach_clauses(&scan->plan, true, &index_tlist);
+		List	   *clauses = tw_qual_clauses(&scan->plan, true, &index_tlist);
 
 		/* below REPEATABLE READ a row that is updated may be another one than we have seen */
 		if (walk->spare_all ||
@@ -168,7 +168,7 @@ track_plan(Plan *plan, PlanWalk *walk)
 			track_scan((Scan *) plan, walk);
 			return;
 		case T_ForeignScan:
-			tw_attach_refuse("foreign table", ((Scan *) plan)->scanrelid == 0 ? "a join of several" :
+			tw_conflict_refuse("foreign table", ((Scan *) plan)->scanrelid == 0 ? "a join of several" :
 							 get_rel_name(relation_of(plan, walk->estate)),
 							 "Its rows are not in this database.");
 			break;
@@ -209,7 +209,7 @@ refuse_compressed(ModifyTable *plan, EState *estate)
 	rel = table_open(exec_rt_fetch(plan->nominalRelation, estate)->relid, AccessShareLock);
 	id = tw_hypertable_id(rel);
 	if (id != 0 && tw_hypertable_has_compressed(id))
-		tw_attach_refuse("hypertable", RelationGetRelationName(rel),
+		tw_conflict_refuse("hypertable", RelationGetRelationName(rel),
 						 "It has compressed chunks, whose rows are stored in another way.");
 	table_close(rel, NoLock);
 }

@@ -20,6 +20,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/clauses.h"
+#include "nodes/plannodes.h"
 #include "optimizer/optimizer.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
@@ -194,4 +195,39 @@ tw_qual_of_any_row(List *clauses)
 			result = lappend(result, lfirst(lc));
 	}
 	return result;
+}
+
+/* The conditions on a row that a scan returns */
+List *
+tw_qual_clauses(Plan *plan, bool index, List **index_tlist)
+{
+	List	   *more = NIL;
+
+	*index_tlist = NIL;
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			if (index)
+				more = ((IndexScan *) plan)->indexqualorig;
+			break;
+		case T_IndexOnlyScan:
+			*index_tlist = ((IndexOnlyScan *) plan)->indextlist;
+			if (index)
+				more = ((IndexOnlyScan *) plan)->recheckqual;
+			break;
+		case T_BitmapHeapScan:
+			more = ((BitmapHeapScan *) plan)->bitmapqualorig;
+			break;
+		case T_TidScan:
+			more = ((TidScan *) plan)->tidquals;
+			if (list_length(more) > 1)
+				more = list_make1(makeBoolExpr(OR_EXPR, more, -1));
+			break;
+		case T_TidRangeScan:
+			more = ((TidRangeScan *) plan)->tidrangequals;
+			break;
+		default:
+			break;
+	}
+	return more == NIL ? plan->qual : list_concat_copy(more, plan->qual);
 }

@@ -193,6 +193,17 @@ tw_conflict_report(const TwConflict *conflict)
 	pg_unreachable();
 }
 
+/* A plan reads what nobody could check */
+void
+tw_conflict_refuse(const char *what, const char *name, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot track reads of %s \"%s\"", what, name),
+			 errdetail("%s", detail),
+			 errhint("Run with conflicts => 'write' and lock what must not change.")));
+}
+
 /* ---------- tw.check_conflicts ---------- */
 
 typedef struct Report
