@@ -9,8 +9,10 @@
 #
 #	make demo              see it work on real data
 #	make test              all tests, in four tiers
-#	make bench             ratios to hand-written PL/pgSQL, and how it scales
+#	make bench             ratios to hand-written PL/pgSQL and to other isolation, and how it scales
 #	make matrix            make test on the releases that other Debians carry
+#	make fuzz              random texts for the parser, random programs and calls for a server
+#	                       with assertions, three minutes in all (test/fuzz says how for longer)
 #
 #	make dist              the archives for PGXN, of the commit that is checked out
 #	make deb               Debian's package for this machine's PostgreSQL (test/package/run
@@ -41,7 +43,7 @@ NO_LOCALE = 1
 
 EXTRA_CLEAN = $(wildcard src/*.o src/*/*.o src/*.bc src/*/*.bc)
 
-standalone_goals = demo test bench matrix dist deb
+standalone_goals = demo test bench matrix fuzz dist deb
 # Where the archives go; what is not for them is said in .gitattributes
 DIST = .
 archive = $(EXTENSION)-$(EXTVERSION)
@@ -62,9 +64,14 @@ test:
 	@test/run
 bench:
 	@test/bench/run
+	@test/bench/conflicts
+	@test/bench/staged
 	@test/bench/scale
 matrix:
 	@test/matrix
+fuzz:
+	@test/fuzz/parser
+	@test/fuzz/server
 dist:
 	git archive --format=zip --prefix=$(archive)/ --output=$(DIST)/$(archive).zip HEAD
 	git archive --format=tar.gz --prefix=$(archive)/ --output=$(DIST)/$(archive).tar.gz HEAD

@@ -34,11 +34,13 @@ isolated() {
 
 # Makes the chroot of a version unless it is there; sets chroot
 make_chroot() {
-	local version=$1 release want new
+	local version=$1 release want clients new
 	release=$(release_of "$version")
 	# shellcheck disable=SC2123
-	want="$(test_packages "$version") $(PATH= client_packages)"
-	chroot=$cache/$version-$(echo "$release $want" | sha256sum | cut -c 1-8)
+	clients="$(PATH= client_packages) $(extension_packages "$version")"
+	want=$(test_packages "$version")
+	# shellcheck disable=SC2086
+	chroot=$cache/$version-$(echo "$release" $want $clients | sha256sum | cut -c 1-8)
 	[ ! -d "$chroot" ] || return 0
 
 	mkdir -p "$cache"
@@ -58,8 +60,8 @@ make_chroot() {
 	# All releases have the same debootstrap script; a machine's debootstrap may not know
 	# the newest release's name, so it is given by path.
 	if ! isolated bash -euc '
-		new=$1 release=$2 mirror=$3
-		shift 3
+		new=$1 release=$2 mirror=$3 clients=$4
+		shift 4
 		debootstrap --variant=minbase "$release" "$new" "$mirror" /usr/share/debootstrap/scripts/sid
 		# No service, no cluster, no documentation, no fsync for what can be made again
 		printf "#!/bin/sh\nexit 101\n" >"$new/usr/sbin/policy-rc.d"
@@ -70,10 +72,18 @@ make_chroot() {
 			"path-exclude=/usr/share/locale/*" >"$new/etc/dpkg/dpkg.cfg.d/small"
 		mount -t proc proc "$new/proc"
 		export DEBIAN_FRONTEND=noninteractive
+		# Tests of a client that the release does not have are skipped
+		for package in $clients; do
+			if chroot "$new" apt-cache show "$package" >/dev/null 2>&1; then
+				set -- "$@" "$package"
+			else
+				echo "$release has no $package"
+			fi
+		done
 		chroot "$new" apt-get -q -y install --no-install-recommends "$@"
 		chroot "$new" apt-get clean
 		rm -rf "$new"/var/lib/apt/lists/*
-	' bash "$new" "$release" "$(mirror)" $want >"$cache/$version.log" 2>&1 </dev/null 9>&-
+	' bash "$new" "$release" "$(mirror)" "$clients" $want >"$cache/$version.log" 2>&1 </dev/null 9>&-
 	then
 		tail -n 40 "$cache/$version.log"
 		say "the chroot for PostgreSQL $version could not be made"

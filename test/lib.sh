@@ -43,10 +43,13 @@ test_packages() {
 # What single tests need beside that, and are skipped without: clients in Java, Python and
 # Node.js.  PATH may have a JDK or a Node.js, with npm, of another origin than Debian.
 client_packages() {
-	echo libpostgresql-jdbc-java python3-psycopg python3-sqlalchemy
+	echo libpostgresql-jdbc-java python3-psycopg python3-psycopg2 python3-sqlalchemy python3-confluent-kafka
 	command -v javac >/dev/null || echo default-jdk-headless
 	command -v npm >/dev/null || echo nodejs node-pg
 }
+
+# Extensions that single tests are about, and are skipped without, where Debian has them
+extension_packages() { [ "$1" -lt 17 ] || echo "postgresql-$1-timescaledb"; }
 
 # Sets NODE_PATH to where Node.js finds its client of PostgreSQL, which npm may have to bring
 find_node_client() {
@@ -60,6 +63,17 @@ find_node_client() {
 }
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# Those of some packages that this release has; all of them when apt knows nothing yet
+known_packages() {
+	local package known=()
+	command -v apt-cache >/dev/null || return 0
+	for package in "$@"; do
+		if installed "$package" || apt-cache show "$package" >/dev/null 2>&1; then known+=("$package"); fi
+	done
+	[ ${#known[@]} -gt 0 ] || known=("$@")
+	echo "${known[@]}"
+}
 
 # Installs packages without letting them start a service or make a database cluster
 ensure_packages() {

@@ -37,30 +37,39 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* A statement that is tracked; lives and ends with its executor state */
-typedef struct TrackedQuery
-{
-	dlist_node	node;
-	EState	   *estate;
-	TwTrack    *track;
-	List	   *scans;			/* Scan */
-	MemoryContextCallback callback;
-} TrackedQuery;
-
-/* A scan of such a statement */
+/* A scan of a statement that is tracked */
 typedef struct TrackedScan
 {
+	struct TrackedScan *next;	/* of the same statement */
 	ScanState  *state;
 	ExecProcNodeMtd original;
 	bool		rows;			/* its rows are remembered */
+	bool		rows_spared;	/* they would be, but for what the statement does with them */
 	bool		begun;
 	bool		may_stop;		/* the rows come in the order of a btree */
 	TwRelation *relation;		/* set when begun */
 	Snapshot	snapshot;		/* likewise, registered */
 	List	   *qual;			/* likewise; in the executor state's memory */
 	TwCondition *condition;		/* to be told how far an index scan has come; NULL: no need */
+	TwCondition *probe;			/* of an index scan, what it was remembered as last; NULL: not */
 	List	   *copies;			/* tables on this node that a scan of Citus's has to read */
 } TrackedScan;
+
+/* Such a statement; it and its scans live and end with its executor state */
+typedef struct TrackedQuery
+{
+	dlist_node	node;
+	EState	   *estate;
+	TwTrack    *track;
+	TrackedScan *first_scan;
+	TrackedScan **end_scan;		/* where the next one goes */
+	int			nscans;
+	struct tw_scan_hash *scans; /* of them, by state, once there are many; otherwise NULL */
+	TrackedScan one;			/* room for the first */
+	MemoryContextCallback callback;
+} TrackedQuery;
+
+#define FEW_SCANS 8
 
 #define SH_PREFIX tw_scan
 #define SH_ELEMENT_TYPE ScanEntry
@@ -83,7 +92,7 @@ typedef struct ScanEntry
 /* What a walk over a plan carries */
 typedef struct Walk
 {
-	TrackedQuery	   *query;
+	TrackedQuery *query;
 	QueryDesc  *desc;
 	Bitmapset  *spared;			/* range table indexes that need not be remembered */
 	bool		spare_all;
@@ -98,6 +107,7 @@ static TupleTableSlot *exec_spared(PlanState *ps);
 static TupleTableSlot *exec_row(PlanState *ps);
 static TupleTableSlot *exec_row_of_index(PlanState *ps);
 static TupleTableSlot *exec_predicate(PlanState *ps);
+static void ready_keys(PlanState *ps, bool runtime_keys, bool ready);
 static TupleTableSlot *exec_copies(PlanState *ps);
 static inline TrackedScan *scan_of(PlanState *ps);
 
@@ -107,44 +117,95 @@ static inline TrackedScan *scan_of(PlanState *ps);
 static void
 query_ended(void *arg)
 {
-	TrackedQuery	   *query = arg;
-	ListCell   *lc;
+	TrackedQuery *query = arg;
 
 	last_state = NULL;
-	if (tw_track == NULL || tw_track != query->track)
-		return;
-	dlist_delete(&query->node);
-	foreach(lc, query->scans)
-		tw_scan_delete(tw_track->scans, ((TrackedScan *) lfirst(lc))->state);
+	if (tw_track != NULL && tw_track == query->track)
+		dlist_delete(&query->node);
 }
 
-bool
-tw_attached(QueryDesc *query)
+/* NULL: not attached to */
+static TrackedQuery *
+find_query(EState *estate)
 {
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &tw_track->queries)
 	{
-		if (dlist_container(TrackedQuery, node, iter.cur)->estate == query->estate)
-			return true;
+		TrackedQuery *query = dlist_container(TrackedQuery, node, iter.cur);
+
+		if (query->estate == estate)
+			return query;
 	}
-	return false;
+	return NULL;
+}
+
+bool
+tw_attached(QueryDesc *query)
+{
+	return find_query(query->estate) != NULL;
 }
 
 static TrackedQuery *
 query_create(EState *estate)
 {
-	TrackedQuery	   *query = MemoryContextAllocZero(estate->es_query_cxt, sizeof(TrackedQuery));
+	TrackedQuery *query = MemoryContextAllocZero(estate->es_query_cxt, sizeof(TrackedQuery));
 
 	query->estate = estate;
 	query->track = tw_track;
 	query->callback.func = query_ended;
 	query->callback.arg = query;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->callback);
+	query->end_scan = &query->first_scan;
 	dlist_push_head(&tw_track->queries, &query->node);
-	if (tw_track->scans == NULL)
-		tw_track->scans = tw_scan_create(tw_track->mcxt, 8, NULL);
 	return query;
+}
+
+static void
+enter_scan(TrackedQuery *query, TrackedScan *scan)
+{
+	bool		found;
+
+	tw_scan_insert(query->scans, scan->state, &found)->scan = scan;
+}
+
+/* NULL: no such scan is tracked */
+static TrackedScan *
+find_scan(TrackedQuery *query, ScanState *state)
+{
+	if (query->scans != NULL)
+	{
+		ScanEntry  *entry = tw_scan_lookup(query->scans, state);
+
+		return entry == NULL ? NULL : entry->scan;
+	}
+	for (TrackedScan *scan = query->first_scan; scan != NULL; scan = scan->next)
+	{
+		if (scan->state == state)
+			return scan;
+	}
+	return NULL;
+}
+
+/* Current memory context is the executor state's */
+static TrackedScan *
+create_scan(TrackedQuery *query, ScanState *state)
+{
+	TrackedScan *scan = query->nscans == 0 ? &query->one : palloc0(sizeof(TrackedScan));
+
+	scan->state = state;
+	*query->end_scan = scan;
+	query->end_scan = &scan->next;
+	query->nscans++;
+	if (query->scans != NULL)
+		enter_scan(query, scan);
+	else if (query->nscans > FEW_SCANS)
+	{
+		query->scans = tw_scan_create(CurrentMemoryContext, 64, NULL);
+		for (TrackedScan *each = query->first_scan; each != NULL; each = each->next)
+			enter_scan(query, each);
+	}
+	return scan;
 }
 
 static bool
@@ -198,16 +259,18 @@ locked_relations(QueryDesc *query, Bitmapset *result)
 static Bitmapset *
 spared_relations(QueryDesc *query)
 {
+	PlannedStmt *stmt = query->plannedstmt;
 	Bitmapset  *spared = NULL;
 	ListCell   *lc;
 	int			n = 0;
 
-	if (tw_track->mode != TW_TRACK_ROW)
+	if (tw_track->mode != TW_TRACK_ROW || (stmt->resultRelations == NIL && stmt->rowMarks == NIL))
 		return NULL;
-	count_scans(query->planstate, &n);
+	if (stmt->rowMarks != NIL || !IsolationUsesXactSnapshot())
+		count_scans(query->planstate, &n);
 	if (n > 1 && !IsolationUsesXactSnapshot())
 		return NULL;
-	foreach(lc, query->plannedstmt->resultRelations)
+	foreach(lc, stmt->resultRelations)
 		spared = bms_add_member(spared, lfirst_int(lc));
 	return n == 1 ? locked_relations(query, spared) : spared;
 }
@@ -290,21 +353,17 @@ static TrackedScan *
 attach_wrapper(ScanState *state, Walk *walk, ExecProcNodeMtd wrapper)
 {
 	TrackedScan *scan;
-	ScanEntry  *entry;
-	bool		found;
 	MemoryContext old;
 
-	entry = tw_scan_insert(tw_track->scans, state, &found);
-	if (found)
-		return entry->scan;
+	scan = find_scan(walk->query, state);
+	if (scan != NULL)
+		return scan;
 	old = MemoryContextSwitchTo(walk->query->estate->es_query_cxt);
-	scan = palloc0(sizeof(TrackedScan));
-	scan->state = state;
+	scan = create_scan(walk->query, state);
 	scan->original = state->ps.ExecProcNodeReal;
 	scan->rows = wrapper == exec_row || wrapper == exec_row_of_index;
+	scan->rows_spared = tw_track->mode == TW_TRACK_ROW && !scan->rows;
 	scan->may_stop = !walk->marked;
-	entry->scan = scan;
-	walk->query->scans = lappend(walk->query->scans, scan);
 	MemoryContextSwitchTo(old);
 	ExecSetExecProcNode(&state->ps, wrapper);
 	return scan;
@@ -356,7 +415,8 @@ attach_custom_scan(ScanState *state, Walk *walk)
 	List	   *copies;
 	MemoryContext old;
 
-	if (!tw_citus_is_scan(name))
+	/* not all extensions name their methods */
+	if (name == NULL || !tw_citus_is_scan(name))
 	{
 		tw_custom_attach((CustomScanState *) state, walk->spare_all, walk->spared);
 		return;
@@ -434,14 +494,12 @@ scan_of(PlanState *ps)
 {
 	if ((ScanState *) ps != last_state)
 	{
-		ScanEntry  *entry = NULL;
+		TrackedQuery *query = tw_track == NULL ? NULL : find_query(ps->state);
 
-		if (tw_track != NULL)
-			entry = tw_scan_lookup(tw_track->scans, (ScanState *) ps);
-		if (entry == NULL)
+		last_scan = query == NULL ? NULL : find_scan(query, (ScanState *) ps);
+		if (last_scan == NULL)
 			elog(ERROR, "scan is not tracked in this transaction");
 		last_state = (ScanState *) ps;
-		last_scan = entry->scan;
 	}
 	return last_scan;
 }
@@ -457,14 +515,26 @@ begin_scan(TrackedScan *scan)
 	scan->begun = true;
 }
 
-/* Rows that need not be remembered, as long as the subtransaction stands */
+/*
+ * Rows that need not be remembered, as long as the subtransaction stands.  Those of a
+ * foreign key's query, the only one of its kind in mode "predicate", by their keys.
+ */
 static TupleTableSlot *
 exec_spared(PlanState *ps)
 {
 	TrackedScan *scan = scan_of(ps);
+	List	   *probes = NIL;
 
 	begin_scan(scan);
-	tw_track_spared(scan->relation, scan->snapshot);
+	if (tw_track_in_savepoint() && !scan->rows_spared && IsA(ps, IndexScanState))
+	{
+		IndexScanState *state = (IndexScanState *) ps;
+
+		ready_keys(ps, state->iss_NumRuntimeKeys != 0, state->iss_RuntimeKeysReady);
+		probes = list_make1(tw_condition_make_probe(scan->snapshot, state->iss_RelationDesc,
+													state->iss_ScanKeys, state->iss_NumScanKeys));
+	}
+	tw_track_spared(scan->relation, scan->snapshot, probes);
 	ExecSetExecProcNode(ps, scan->original);
 	return scan->original(ps);
 }
@@ -651,11 +721,12 @@ remember_index_scan(TrackedScan *scan)
 	if (!ScanDirectionIsBackward(direction))
 		direction = ForwardScanDirection;
 
+	scan->probe = NULL;
 	if (nkeys == 0 && !scan->may_stop)
 		(void) tw_condition_add_scan(scan->relation, scan->snapshot, scan->qual, TW_ALL_CHANGES);
 	else
 		scan->condition = tw_condition_add_probe(scan->relation, scan->snapshot, index, keys, nkeys,
-												 scan->qual, direction);
+												 scan->qual, direction, &scan->probe);
 	if (!scan->may_stop)
 		scan->condition = NULL;
 }
@@ -674,6 +745,7 @@ remember_bitmap(TrackedScan *scan, PlanState *ps)
 		case T_BitmapIndexScanState:
 			{
 				BitmapIndexScanState *state = (BitmapIndexScanState *) ps;
+				TwCondition *probe;
 
 				if (state->biss_NumArrayKeys != 0 || state->biss_NumScanKeys == 0 ||
 					state->biss_RelationDesc->rd_indam->amgettuple == NULL)
@@ -682,7 +754,7 @@ remember_bitmap(TrackedScan *scan, PlanState *ps)
 				(void) tw_condition_add_probe(scan->relation, scan->snapshot,
 											  state->biss_RelationDesc, state->biss_ScanKeys,
 											  state->biss_NumScanKeys, scan->qual,
-											  ForwardScanDirection);
+											  ForwardScanDirection, &probe);
 				return true;
 			}
 		case T_BitmapOrState:
@@ -788,6 +860,52 @@ exec_predicate(PlanState *ps)
 	return result;
 }
 
+/* ---------- statements that have written ---------- */
+
+/* Do the keys of a probe name one row, whose index keeps others from adding another? */
+static bool
+names_one_row(Relation index, TwCondition *probe)
+{
+	if (!is_btree(index) || !index->rd_index->indisunique || !index->rd_index->indimmediate ||
+		probe->nkeys != IndexRelationGetNumberOfKeyAttributes(index) ||
+		RelationGetIndexPredicate(index) != NIL)
+		return false;
+	for (int i = 0; i < probe->nkeys; i++)
+	{
+		ScanKey		key = &probe->keys[i];
+
+		if (key->sk_flags != 0 || key->sk_strategy != BTEqualStrategyNumber ||
+			key->sk_attno != i + 1)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Under REPEATABLE READ a row that an UPDATE or DELETE has found by a unique key, and
+ * written, had not been changed by others since the snapshot, and nobody can change it, or
+ * add another one with that key, until we end.  So the check has nothing to find there: this
+ * is most of the work of a transaction that writes what it has read.  In a savepoint, which
+ * may be rolled back, it is left to the check.
+ */
+void
+tw_attach_written(QueryDesc *query, uint64 processed)
+{
+	ModifyTableState *mt = (ModifyTableState *) query->planstate;
+	TrackedQuery *tracked;
+	TrackedScan *scan;
+
+	if (processed != 1 || !IsA(mt, ModifyTableState) || !mt->canSetTag ||
+		(mt->operation != CMD_UPDATE && mt->operation != CMD_DELETE) ||
+		!IsA(outerPlanState(mt), IndexScanState) || !IsolationUsesXactSnapshot() ||
+		tw_track_in_savepoint() || (tracked = find_query(query->estate)) == NULL)
+		return;
+	scan = find_scan(tracked, (ScanState *) outerPlanState(mt));
+	if (scan != NULL && scan->probe != NULL &&
+		names_one_row(((IndexScanState *) scan->state)->iss_RelationDesc, scan->probe))
+		tw_condition_off(scan->relation, scan->probe);
+}
+
 /* ---------- errors ---------- */
 
 /*
@@ -797,29 +915,21 @@ exec_predicate(PlanState *ps)
 void
 tw_attach_failed(QueryDesc *query)
 {
-	dlist_iter	iter;
+	TrackedQuery *tracked = find_query(query->estate);
 
-	dlist_foreach(iter, &tw_track->queries)
-	{
-		TrackedQuery *tracked = dlist_container(TrackedQuery, node, iter.cur);
-		ListCell   *lc;
-
-		if (tracked->estate != query->estate)
-			continue;
-		foreach(lc, tracked->scans)
-		{
-			TrackedScan *scan = lfirst(lc);
-			TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
-
-			if (!scan->begun || !scan->rows || TTS_EMPTY(slot))
-				continue;
-			if ((TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) &&
-				((HeapTupleTableSlot *) slot)->tuple != NULL)
-				tw_rows_add(scan->relation, ((HeapTupleTableSlot *) slot)->tuple);
-			else
-				tw_condition_add_whole(scan->relation, scan->snapshot);
-		}
+	if (tracked == NULL)
 		return;
+	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
+	{
+		TupleTableSlot *slot = scan->state->ss_ScanTupleSlot;
+
+		if (!scan->begun || !scan->rows || TTS_EMPTY(slot))
+			continue;
+		if ((TTS_IS_BUFFERTUPLE(slot) || TTS_IS_HEAPTUPLE(slot)) &&
+			((HeapTupleTableSlot *) slot)->tuple != NULL)
+			tw_rows_add(scan->relation, ((HeapTupleTableSlot *) slot)->tuple);
+		else
+			tw_condition_add_whole(scan->relation, scan->snapshot);
 	}
 }
 
@@ -828,22 +938,15 @@ tw_attach_failed(QueryDesc *query)
 void
 tw_attach_conditions(QueryDesc *query)
 {
-	dlist_iter	iter;
+	TrackedQuery *tracked = find_query(query->estate);
 
-	dlist_foreach(iter, &tw_track->queries)
-	{
-		TrackedQuery	   *tracked = dlist_container(TrackedQuery, node, iter.cur);
-		ListCell   *lc;
-
-		if (tracked->estate != query->estate)
-			continue;
-		foreach(lc, tracked->scans)
-		{
-			if (((TrackedScan *) lfirst(lc))->copies != NIL)
-				tw_attach_refuse("table", get_rel_name(linitial_oid(((TrackedScan *) lfirst(lc))->copies)),
-								 "It belongs to Citus, which reads only what it runs.");
-			remember_scan(lfirst(lc));
-		}
+	if (tracked == NULL)
 		return;
+	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
+	{
+		if (scan->copies != NIL)
+			tw_attach_refuse("table", get_rel_name(linitial_oid(scan->copies)),
+							 "It belongs to Citus, which reads only what it runs.");
+		remember_scan(scan);
 	}
 }

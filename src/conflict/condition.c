@@ -14,6 +14,7 @@
 #include "conflict/conflict.h"
 
 #include "access/genam.h"
+#include "access/transam.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
@@ -54,13 +55,31 @@ typedef struct ProbeEntry
 static void
 key_type(const ScanKeyData *key, int16 *typlen, bool *typbyval)
 {
+	/* looked up last; no type that a user could drop */
+	static Oid	last = InvalidOid;
+	static int16 last_typlen;
+	static bool last_typbyval;
+
 	if ((key->sk_flags & SK_SEARCHARRAY) || !OidIsValid(key->sk_subtype))
 	{
 		*typlen = -1;
 		*typbyval = false;
 	}
+	else if (key->sk_subtype == last)
+	{
+		*typlen = last_typlen;
+		*typbyval = last_typbyval;
+	}
 	else
+	{
 		get_typlenbyval(key->sk_subtype, typlen, typbyval);
+		if (key->sk_subtype < FirstNormalObjectId)
+		{
+			last = key->sk_subtype;
+			last_typlen = *typlen;
+			last_typbyval = *typbyval;
+		}
+	}
 }
 
 static bool
@@ -119,10 +138,12 @@ hash_key(uint32 hash, const ScanKeyData *key)
 
 		key_type(key, &typlen, &typbyval);
 		if (typbyval)
-			hash = hash_combine(hash, hash_bytes((unsigned char *) &key->sk_argument, sizeof(Datum)));
+			hash = hash_combine(hash, hash_bytes((unsigned char *) &key->sk_argument,
+												 sizeof(Datum)));
 		else
-			hash = hash_combine(hash, hash_bytes((unsigned char *) DatumGetPointer(key->sk_argument),
-												 datumGetSize(key->sk_argument, typbyval, typlen)));
+			hash = hash_combine(hash,
+								hash_bytes((unsigned char *) DatumGetPointer(key->sk_argument),
+										   datumGetSize(key->sk_argument, typbyval, typlen)));
 	}
 	return hash;
 }
@@ -167,17 +188,23 @@ hash_probe(const TwCondition *probe)
 }
 
 static bool
-same_probe(const TwCondition *a, const TwCondition *b)
+same_keys(const TwCondition *a, const TwCondition *b)
 {
-	if (a->index != b->index || a->index_file != b->index_file || a->nkeys != b->nkeys ||
-		a->direction != b->direction || a->userid != b->userid)
+	if (a->index != b->index || a->index_file != b->index_file || a->nkeys != b->nkeys)
 		return false;
 	for (int i = 0; i < a->nkeys; i++)
 	{
 		if (!same_key(&a->keys[i], &b->keys[i]))
 			return false;
 	}
-	return equal(a->qual, b->qual);
+	return true;
+}
+
+static bool
+same_probe(const TwCondition *a, const TwCondition *b)
+{
+	return a->direction == b->direction && a->userid == b->userid && same_keys(a, b) &&
+		equal(a->qual, b->qual);
 }
 
 /* ---------- conditions ---------- */
@@ -222,7 +249,15 @@ tw_condition_add_whole(TwRelation *relation, Snapshot snapshot)
 		pfree(relation->rows);
 	relation->rows = NULL;
 	relation->probes = relation->scans = NULL;
-	relation->nprobes = relation->nscans = 0;
+	relation->nprobes = relation->nprobes_off = relation->nscans = 0;
+}
+
+/* The same, because there is too much to be remembered one by one */
+void
+tw_condition_escalate(TwRelation *relation, Snapshot snapshot)
+{
+	tw_condition_add_whole(relation, snapshot);
+	relation->whole->escalated = true;
 }
 
 /*
@@ -251,7 +286,7 @@ tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCou
 	}
 	if (relation->nscans >= MAX_SCANS)
 	{
-		tw_condition_add_whole(relation, snapshot);
+		tw_condition_escalate(relation, snapshot);
 		return NULL;
 	}
 
@@ -269,62 +304,147 @@ tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCou
 	return condition;
 }
 
-/*
- * Remembers a scan by index.  Keys and filter belong to the caller and are copied.
- * Returns the condition when the scan may report how far it has come, NULL when the condition
- * covers the whole range whatever the scan does.
- */
-TwCondition *
-tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, ScanKey keys,
-					   int nkeys, List *qual, ScanDirection direction)
+static void
+describe_probe(TwCondition *probe, Relation index, ScanKey keys, int nkeys, List *qual,
+			   ScanDirection direction)
+{
+	probe->index = RelationGetRelid(index);
+	probe->index_file = TW_FILE_NUMBER(index);
+	probe->nkeys = nkeys;
+	probe->keys = keys;
+	probe->direction = direction;
+	probe->qual = qual;
+	describe_caller(probe);
+	probe->hash = hash_probe(probe);
+}
+
+static TwCondition *
+copy_probe(const TwCondition *probe, Snapshot snapshot)
+{
+	MemoryContext old = MemoryContextSwitchTo(tw_track->mcxt);
+	TwCondition *copy = palloc(sizeof(TwCondition));
+
+	*copy = *probe;
+	copy->snapshot = snapshot;
+	copy->complete = true;
+	copy->qual = copyObject(probe->qual);
+	copy->keys = palloc(probe->nkeys * sizeof(ScanKeyData));
+	for (int i = 0; i < probe->nkeys; i++)
+		copy_key(&copy->keys[i], &probe->keys[i]);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+/* The same one, by a snapshot that is not newer; NULL: none */
+static TwCondition *
+find_probe(TwCondition *probe, Snapshot snapshot)
+{
+	ProbeEntry *entry = NULL;
+
+	if (tw_track->probes != NULL)
+		entry = tw_probe_lookup_hash(tw_track->probes, probe, probe->hash);
+	if (entry == NULL || !tw_snapshot_not_newer(entry->condition->snapshot, snapshot))
+		return NULL;
+	return entry->condition;
+}
+
+static void
+enter_probe(TwRelation *relation, TwCondition *probe)
 {
 	TwTrack    *track = tw_track;
-	TwCondition wanted = {0};
-	TwCondition *condition;
-	ProbeEntry *entry;
-	MemoryContext old;
 	bool		found;
-
-	relation->predicates = true;
-	if (implied_by_whole(relation, snapshot))
-		return NULL;
-	wanted.index = RelationGetRelid(index);
-	wanted.index_file = TW_FILE_NUMBER(index);
-	wanted.nkeys = nkeys;
-	wanted.keys = keys;
-	wanted.direction = direction;
-	wanted.qual = qual;
-	describe_caller(&wanted);
-	wanted.hash = hash_probe(&wanted);
 
 	if (track->probes == NULL)
 		track->probes = tw_probe_create(track->mcxt, 8, NULL);
-	entry = tw_probe_lookup_hash(track->probes, &wanted, wanted.hash);
-	if (entry != NULL && tw_snapshot_not_newer(entry->condition->snapshot, snapshot))
-	{
-		/* two scans that may stop at different places: take the whole range */
-		entry->condition->complete = true;
-		entry->condition->stop_fixed = true;
-		return NULL;
-	}
-
-	old = MemoryContextSwitchTo(track->mcxt);
-	condition = palloc(sizeof(TwCondition));
-	*condition = wanted;
-	condition->snapshot = snapshot;
-	condition->complete = true;
-	condition->qual = copyObject(qual);
-	condition->keys = palloc(nkeys * sizeof(ScanKeyData));
-	for (int i = 0; i < nkeys; i++)
-		copy_key(&condition->keys[i], &keys[i]);
-	condition->next = relation->probes;
-	relation->probes = condition;
+	probe->next = relation->probes;
+	relation->probes = probe;
 	relation->nprobes++;
-	tw_probe_insert_hash(track->probes, condition, condition->hash, &found)->condition = condition;
-	MemoryContextSwitchTo(old);
-
+	tw_probe_insert_hash(track->probes, probe, probe->hash, &found)->condition = probe;
 	track->nrows += ROWS_PER_PROBE;
 	if (track->nrows > tw_max_tracked_rows && relation->nprobes > 1)
-		tw_condition_add_whole(relation, track->oldest);
+		tw_condition_escalate(relation, track->oldest);
+}
+
+/*
+ * Remembers a scan by index.  Keys and filter belong to the caller and are copied.
+ * Returns the condition when the scan may report how far it has come, NULL when the condition
+ * covers the whole range whatever the scan does.  *remembered becomes the condition in any
+ * case; NULL when the whole relation stands for it.
+ */
+TwCondition *
+tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index, ScanKey keys,
+					   int nkeys, List *qual, ScanDirection direction, TwCondition **remembered)
+{
+	TwCondition wanted = {0};
+	TwCondition *condition;
+
+	relation->predicates = true;
+	*remembered = NULL;
+	if (implied_by_whole(relation, snapshot))
+		return NULL;
+	describe_probe(&wanted, index, keys, nkeys, qual, direction);
+	condition = find_probe(&wanted, snapshot);
+	if (condition != NULL)
+	{
+		/* two scans that may stop at different places: take the whole range */
+		condition->complete = condition->stop_fixed = true;
+		*remembered = condition;
+		return NULL;
+	}
+	condition = copy_probe(&wanted, snapshot);
+	enter_probe(relation, condition);
+	if (relation->whole == NULL)
+		*remembered = condition;
 	return condition;
+}
+
+TwCondition *
+tw_condition_make_probe(Snapshot snapshot, Relation index, ScanKey keys, int nkeys)
+{
+	TwCondition wanted = {0};
+	TwCondition *condition;
+
+	describe_probe(&wanted, index, keys, nkeys, NIL, ForwardScanDirection);
+	condition = copy_probe(&wanted, snapshot);
+	condition->stop_fixed = true;
+	return condition;
+}
+
+void
+tw_condition_link(TwRelation *relation, TwCondition *probe)
+{
+	TwCondition *same;
+
+	relation->predicates = true;
+	if (implied_by_whole(relation, probe->snapshot))
+		return;
+	same = find_probe(probe, probe->snapshot);
+	if (same == NULL)
+		enter_probe(relation, probe);
+	else
+		same->complete = same->stop_fixed = true;
+}
+
+/* So many conditions are looked at for others with the same keys */
+#define MAX_OFF 32
+
+/*
+ * Nobody else can change any row with the keys of this probe until we end, and nobody has
+ * since the snapshot: neither this condition nor another one with the same keys needs a check.
+ */
+void
+tw_condition_off(TwRelation *relation, TwCondition *probe)
+{
+	TwCondition *other = relation->probes;
+
+	for (int i = 0; i < MAX_OFF && other != NULL; i++, other = other->next)
+	{
+		if (!other->off && (other == probe ||
+							(other->hash == probe->hash && same_keys(other, probe) &&
+							 tw_snapshot_not_newer(probe->snapshot, other->snapshot))))
+		{
+			other->off = true;
+			relation->nprobes_off++;
+		}
+	}
 }

@@ -51,7 +51,8 @@ typedef struct TwCondition
 	int			nkeys;
 	ScanKey		keys;
 	ScanDirection direction;
-	bool		off;			/* has proved needless */
+	bool		off;			/* has proved needless, see tw_condition_off() */
+	bool		escalated;		/* stands for more than is remembered one by one */
 	bool		complete;		/* the scan may have gone to the end of its range */
 	bool		stop_fixed;		/* complete for good */
 	ItemPointerData stop;		/* unless complete: the last row that it has come to */
@@ -87,6 +88,7 @@ typedef struct TwRelation
 	TwCondition *probes;		/* with one */
 	int			nscans;
 	int64		nprobes;
+	int64		nprobes_off;
 
 	TwReadRow  *rows;
 	int64		nrows;
@@ -103,15 +105,20 @@ typedef struct TwSpared
 	TwRelation *relation;
 	Snapshot	snapshot;
 	SubTransactionId subid;
+	List	   *probes;			/* TwCondition: all that was learned; NIL: anything of the relation */
 } TwSpared;
 
 /* An error of a constraint, which tells of rows that no scan has read */
 typedef struct TwViolation
 {
-	int			sqlstate;
+	int			sqlstate;		/* 0: of no constraint; then there is a row */
 	char	   *schema;
 	char	   *table;
 	char	   *constraint;
+	char	   *detail;
+	Oid			target;			/* the row that an INSERT was adding to it; if row is set */
+	TupleDesc	desc;
+	HeapTuple	row;			/* NULL: not known */
 } TwViolation;
 
 /* What this transaction tracks; NULL: nothing */
@@ -134,12 +141,12 @@ typedef struct TwTrack
 	struct tw_probe_hash *probes;
 	List	   *parents;		/* OIDs of partitioned tables that were read */
 	List	   *spared;			/* TwSpared */
+	List	   *unsettled;		/* likewise, of subtransactions rolled back, their probes not yet remembered */
 	SubTransactionId base;		/* is rolled back with the whole transaction only */
 	List	   *violations;		/* TwViolation, not yet looked at */
 
 	List	   *copies_read;	/* OIDs of tables that statements of Citus's here have read */
-	struct tw_scan_hash *scans; /* of the statements that are running */
-	dlist_head	queries;		/* those statements */
+	dlist_head	queries;		/* the statements that are running */
 
 	int64		nrows;			/* rows remembered, in all relations */
 	int64		escalated;		/* rows and probes replaced by a condition on their relation */
@@ -157,13 +164,16 @@ extern bool tw_snapshot_not_newer(Snapshot a, Snapshot b);
 extern bool tw_track_wanted(Relation rel);
 extern TwRelation *tw_track_relation(Relation rel, Snapshot snapshot);
 extern void tw_track_parent(Oid relid);
-extern void tw_track_spared(TwRelation *relation, Snapshot snapshot);
+extern void tw_track_spared(TwRelation *relation, Snapshot snapshot, List *probes);
 extern bool tw_track_in_savepoint(void);
 
 /* ---------- in attach.c: the scans of a running statement ---------- */
 
 extern void tw_attach(QueryDesc *query, int eflags);
 extern bool tw_attached(QueryDesc *query);
+
+/* After a statement that wrote so many rows: what needs no check any more */
+extern void tw_attach_written(QueryDesc *query, uint64 processed);
 
 /* After an error in a statement: what it may have read beyond what was remembered */
 extern void tw_attach_failed(QueryDesc *query);
@@ -192,12 +202,19 @@ extern void tw_copies_end(List *before, const List *needed);
 
 /* ---------- in constraint.c: what constraints tell of ---------- */
 
-/* INSERT, above all ON CONFLICT DO NOTHING: before and after the statement runs */
-extern List *tw_constraint_before_insert(QueryDesc *query);
-extern void tw_constraint_after_insert(QueryDesc *query, List *conditions, uint64 processed);
+/* What a statement that writes may tell by constraints of its targets, while it runs */
+typedef struct TwTargets
+{
+	List	   *conditions;		/* of ON CONFLICT DO NOTHING, needless if nothing was skipped */
+	ModifyTableState *single;	/* adds one row, in a savepoint; NULL: not so simple */
+	Snapshot	snapshot;		/* of the statement, registered; set when needed */
+} TwTargets;
 
-/* An error has been raised, and may be caught */
-extern void tw_constraint_violated(void);
+extern void tw_constraint_before_write(QueryDesc *query, TwTargets *targets);
+extern void tw_constraint_after_write(QueryDesc *query, const TwTargets *targets, uint64 processed);
+
+/* An error has been raised, and may be caught; targets of the statement, or NULL */
+extern void tw_constraint_violated(const TwTargets *targets);
 
 /* Turns errors so far into conditions */
 extern void tw_constraint_settle(void);
@@ -205,6 +222,7 @@ extern void tw_constraint_settle(void);
 /* ---------- in qual.c ---------- */
 
 extern List *tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params);
+extern List *tw_qual_of_any_row(List *clauses);
 
 /* ---------- in condition.c ---------- */
 
@@ -212,8 +230,14 @@ extern TwCondition *tw_condition_add_scan(TwRelation *relation, Snapshot snapsho
 										  TwCounts counts);
 extern TwCondition *tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index,
 										   ScanKey keys, int nkeys, List *qual,
-										   ScanDirection direction);
+										   ScanDirection direction, TwCondition **remembered);
+extern void tw_condition_off(TwRelation *relation, TwCondition *probe);
+
+/* A probe that is not remembered yet, and its being so from now on */
+extern TwCondition *tw_condition_make_probe(Snapshot snapshot, Relation index, ScanKey keys, int nkeys);
+extern void tw_condition_link(TwRelation *relation, TwCondition *probe);
 extern void tw_condition_add_whole(TwRelation *relation, Snapshot snapshot);
+extern void tw_condition_escalate(TwRelation *relation, Snapshot snapshot);
 
 /* ---------- in rows.c ---------- */
 

@@ -132,7 +132,7 @@ track_scan(Scan *scan, PlanWalk *walk)
 		/* below REPEATABLE READ a row that is updated may be another one than we have seen */
 		if (walk->spare_all ||
 			(row && IsolationUsesXactSnapshot() && bms_is_member(scan->scanrelid, walk->spared)))
-			tw_track_spared(relation, snapshot);
+			tw_track_spared(relation, snapshot, NIL);
 		else
 			(void) tw_condition_add_scan(relation, snapshot,
 										 tw_qual_of_row(clauses, index_tlist,

@@ -82,7 +82,7 @@ run_next(TW_RUN_ARGS)
 static void
 run_tracked(TW_RUN_ARGS)
 {
-	List	   *conditions;
+	TwTargets	targets = {0};
 	uint64		processed;
 
 	if (!tracking())
@@ -92,7 +92,8 @@ run_tracked(TW_RUN_ARGS)
 	}
 	if (!tw_attached(query))
 		tw_attach(query, 0);
-	conditions = tw_constraint_before_insert(query);
+	if (query->plannedstmt->resultRelations != NIL)
+		tw_constraint_before_write(query, &targets);
 	processed = query->estate->es_processed;
 	PG_TRY();
 	{
@@ -104,13 +105,17 @@ run_tracked(TW_RUN_ARGS)
 		if (tracking())
 		{
 			tw_attach_failed(query);
-			tw_constraint_violated();
+			tw_constraint_violated(&targets);
 		}
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (conditions != NIL)
-		tw_constraint_after_insert(query, conditions, query->estate->es_processed - processed);
+	processed = query->estate->es_processed - processed;
+	if (query->plannedstmt->resultRelations != NIL && tracking())
+	{
+		tw_constraint_after_write(query, &targets, processed);
+		tw_attach_written(query, processed);
+	}
 }
 
 /* Triggers that fire at the end of a statement, those of foreign keys among them */
@@ -126,8 +131,12 @@ finish_tracked(QueryDesc *query)
 	}
 	PG_CATCH();
 	{
+		/* what WITH has written may have run to its end only now */
 		if (tracking())
-			tw_constraint_violated();
+		{
+			tw_attach_failed(query);
+			tw_constraint_violated(NULL);
+		}
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -136,7 +145,8 @@ finish_tracked(QueryDesc *query)
 static void
 finish_hook(QueryDesc *query)
 {
-	if (tracking())
+	/* where no trigger is left to fire nothing can fail */
+	if (tracking() && (query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE))
 		finish_tracked(query);
 	else if (next_finish != NULL)
 		next_finish(query);
@@ -180,6 +190,9 @@ utility_tracked(TW_UTILITY_ARGS)
 		utility_next(TW_UTILITY_PASS);
 		return;
 	}
+	/* before it changes what the errors so far were about; not in a failed transaction */
+	if (IsTransactionState())
+		tw_constraint_settle();
 	if (IsA(pstmt->utilityStmt, CopyStmt))
 		track_copy((CopyStmt *) pstmt->utilityStmt);
 	PG_TRY();
@@ -190,7 +203,7 @@ utility_tracked(TW_UTILITY_ARGS)
 	{
 		/* COPY FROM, SET CONSTRAINTS */
 		if (tracking())
-			tw_constraint_violated();
+			tw_constraint_violated(NULL);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

@@ -139,6 +139,41 @@ tw_conflict_detail(const TwConflict *conflict)
 					row_name(conflict), relation, what_happened(conflict), who);
 }
 
+/*
+ * What helps besides trying again, as far as the conflict tells.  An old version that
+ * satisfied a condition, or was read, is protected by a lock; a new one is no concern of
+ * mode "row".
+ */
+static const char *
+what_helps(const TwConflict *conflict)
+{
+	const TwCondition *condition = conflict->condition;
+
+	switch (conflict->change.kind)
+	{
+		case TW_INSERTED:
+		case TW_UPDATED_INTO:
+		case TW_UPDATED:
+		case TW_DELETED:
+		case TW_MOVED:
+			break;
+		default:
+			return "Retry the transaction.";
+	}
+	if (condition == NULL)
+		return "Retry the transaction. If it often fails on the same row, lock that where it is read: SELECT ... FOR SHARE.";
+	if (condition->escalated)
+		return "Retry the transaction. It has read more than is remembered one by one: a larger transactional_writer.max_tracked_rows makes fewer changes count.";
+	if (tw_track->mode != TW_TRACK_PREDICATE || condition->counts != TW_ALL_CHANGES ||
+		conflict->failure != NULL)
+		return "Retry the transaction.";
+	if (conflict->change.kind == TW_INSERTED || conflict->change.kind == TW_UPDATED_INTO)
+		return "Retry the transaction. If rows that it has not read need not count, track with mode 'row'.";
+	if (!OidIsValid(condition->index) && condition->qual == NIL)
+		return "Retry the transaction. It has read all of the relation; where only a part is needed, an index for that part makes fewer changes count.";
+	return "Retry the transaction. If it often fails on the same row, lock that where it is read: SELECT ... FOR SHARE.";
+}
+
 void
 tw_conflict_report(const TwConflict *conflict)
 {
@@ -150,9 +185,7 @@ tw_conflict_report(const TwConflict *conflict)
 			 errmsg("could not serialize access due to a conflict on relation \"%s\"",
 					name != NULL ? name : "(dropped)"),
 			 errdetail("%s", detail),
-			 conflict->condition != NULL && tw_track->mode == TW_TRACK_PREDICATE ?
-			 errhint("Retry the transaction. If only the rows that it has read must not change, track with mode 'row'.") :
-			 errhint("Retry the transaction."),
+			 errhint("%s", what_helps(conflict)),
 			 name == NULL ? 0 :
 			 (err_generic_string(PG_DIAG_SCHEMA_NAME,
 								 get_namespace_name(get_rel_namespace(conflict->relid))),

@@ -73,7 +73,7 @@ escalate_largest(void)
 	/* with a large bound, not to come here again for a few rows */
 	bound = tw_max_tracked_rows - (tw_max_tracked_rows > 10000 ? tw_max_tracked_rows / 8 : 0);
 	if (largest != NULL && tw_track->nrows > bound)
-		tw_condition_add_whole(largest, tw_track->oldest);
+		tw_condition_escalate(largest, tw_track->oldest);
 }
 
 /* Makes room for one more row: by growing, by dropping duplicates, or by escalation */

@@ -174,7 +174,11 @@ free_versions(Versions *versions)
 	versions->n = 0;
 }
 
-/* Up to which LSN pages need not be looked at; none for what is not WAL-logged */
+/*
+ * Up to which LSN pages need not be looked at; none for what is not WAL-logged.  Hint bits
+ * may give a page another LSN under a share lock, so it must be read with
+ * BufferGetLSNAtomic().
+ */
 static XLogRecPtr
 quiet_lsn(const TwRelation *relation, TransactionId xmin)
 {
@@ -191,7 +195,8 @@ take_page(Versions *versions, Buffer buffer, Oid relid, TransactionId xmin, XLog
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	max = PageIsNew(page) || PageGetLSN(page) <= quiet ? 0 : PageGetMaxOffsetNumber(page);
+	max = PageIsNew(page) || BufferGetLSNAtomic(buffer) <= quiet ?
+		0 : PageGetMaxOffsetNumber(page);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
 	{
 		ItemId		lp = PageGetItemId(page, offset);
@@ -380,7 +385,7 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogR
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	if (PageGetLSN(page) <= quiet && condition->complete)
+	if (BufferGetLSNAtomic(buffer) <= quiet && condition->complete)
 		offset = InvalidOffsetNumber;
 	while (offset >= FirstOffsetNumber && offset <= PageGetMaxOffsetNumber(page))
 	{
@@ -477,6 +482,8 @@ scan_without_index(Relation rel, TwRelation *relation, TwCondition *condition,
 	TwCondition all = *condition;
 
 	all.next = NULL;
+	/* the keys may have been what hides rows from the user's functions */
+	all.qual = tw_qual_of_any_row(condition->qual);
 	alone.whole = NULL;
 	alone.probes = NULL;
 	alone.scans = &all;
@@ -497,8 +504,8 @@ tw_scan_probes(Relation rel, TwRelation *relation, TwConflictSink sink, void *ar
 
 	for (TwCondition *c = relation->probes; c != NULL && go_on; c = c->next)
 	{
-		if (c->nkeys == 0 && c->complete)
-			continue;			/* tw_scan_pages() has seen to it */
+		if (c->off || (c->nkeys == 0 && c->complete))
+			continue;			/* tw_scan_pages() has seen to the latter */
 		if (index == NULL || RelationGetRelid(index) != c->index ||
 			(scan != NULL && scan->numberOfKeys != c->nkeys))
 		{
@@ -543,6 +550,9 @@ row_changed(Page page, const TwReadRow *row, TwConflict *conflict)
 	return tw_change_of_row(tuple, &conflict->tid, &conflict->change);
 }
 
+/* So few rows are looked at faster than the visibility map and the size of the relation */
+#define FEW_ROWS 16
+
 /* All rows that were read; false: stop */
 bool
 tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
@@ -556,7 +566,8 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 
 	tw_rows_sort(relation);
 	quiet = quiet_lsn(relation, tw_track->oldest->xmin);
-	nblocks = relation->nrows > 0 ? RelationGetNumberOfBlocks(rel) : 0;
+	/* our lock keeps others from truncating it, and a new file of ours is another relation */
+	nblocks = relation->nrows > FEW_ROWS ? RelationGetNumberOfBlocks(rel) : InvalidBlockNumber;
 	while (i < relation->nrows && go_on)
 	{
 		BlockNumber block = rows[i].block;
@@ -566,7 +577,7 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		bool		changed = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (block < nblocks && VM_ALL_VISIBLE(rel, block, &map))
+		if (relation->nrows > FEW_ROWS && block < nblocks && VM_ALL_VISIBLE(rel, block, &map))
 		{
 			while (i < relation->nrows && rows[i].block == block)
 				i++;
@@ -583,7 +594,7 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
-		if (PageGetLSN(page) <= quiet)
+		if (BufferGetLSNAtomic(buffer) <= quiet)
 		{
 			while (i < relation->nrows && rows[i].block == block)
 				i++;
@@ -591,7 +602,8 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		for (; i < relation->nrows && rows[i].block == block && !changed; i++)
 		{
 			changed = row_changed(page, &rows[i], &conflict);
-			if (changed && ItemPointerGetOffsetNumber(&conflict.tid) <= PageGetMaxOffsetNumber(page) &&
+			if (changed &&
+				ItemPointerGetOffsetNumber(&conflict.tid) <= PageGetMaxOffsetNumber(page) &&
 				ItemIdIsNormal(PageGetItemId(page, rows[i].offset)))
 			{
 				Versions	version = {0};

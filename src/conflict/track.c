@@ -376,12 +376,16 @@ tw_track_in_savepoint(void)
 	return subid != TopSubTransactionId && subid != tw_track->base;
 }
 
+/* Beyond so many things learned of a relation in a subtransaction they are not kept apart */
+#define MAX_SPARED 1000
+
 /*
  * Rows of this relation are read but not remembered, since until the end of the
- * transaction nobody else can change them: unless the subtransaction rolls back.
+ * transaction nobody else can change them: unless the subtransaction rolls back.  Then what
+ * was learned is a list of probes, or, without one, anything.
  */
 void
-tw_track_spared(TwRelation *relation, Snapshot snapshot)
+tw_track_spared(TwRelation *relation, Snapshot snapshot, List *probes)
 {
 	SubTransactionId subid = GetCurrentSubTransactionId();
 	TwSpared   *spared;
@@ -393,15 +397,26 @@ tw_track_spared(TwRelation *relation, Snapshot snapshot)
 	foreach(lc, tw_track->spared)
 	{
 		spared = lfirst(lc);
-		if (spared->relation == relation && spared->subid == subid &&
-			tw_snapshot_not_newer(spared->snapshot, snapshot))
-			return;
+		if (spared->relation != relation || spared->subid != subid ||
+			!tw_snapshot_not_newer(spared->snapshot, snapshot))
+			continue;
+		if (spared->probes != NIL)
+		{
+			old = MemoryContextSwitchTo(tw_track->mcxt);
+			if (probes == NIL || list_length(spared->probes) >= MAX_SPARED)
+				spared->probes = NIL;
+			else
+				spared->probes = list_concat(spared->probes, probes);
+			MemoryContextSwitchTo(old);
+		}
+		return;
 	}
 	old = MemoryContextSwitchTo(tw_track->mcxt);
 	spared = palloc(sizeof(TwSpared));
 	spared->relation = relation;
 	spared->snapshot = snapshot;
 	spared->subid = subid;
+	spared->probes = list_copy(probes);
 	tw_track->spared = lappend(tw_track->spared, spared);
 	MemoryContextSwitchTo(old);
 }
@@ -423,7 +438,16 @@ tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId pa
 			spared->subid = parent;
 		else
 		{
-			tw_condition_add_whole(spared->relation, spared->snapshot);
+			/* keys cannot be compared now, since types cannot be looked up */
+			if (spared->probes == NIL)
+				tw_condition_add_whole(spared->relation, spared->snapshot);
+			else
+			{
+				MemoryContext old = MemoryContextSwitchTo(tw_track->mcxt);
+
+				tw_track->unsettled = lappend(tw_track->unsettled, spared);
+				MemoryContextSwitchTo(old);
+			}
 			tw_track->spared = foreach_delete_current(tw_track->spared, lc);
 		}
 	}
@@ -445,7 +469,8 @@ static bool
 committed_before(TransactionId xid, Snapshot snapshot)
 {
 	return xid == FrozenTransactionId || xid == BootstrapTransactionId ||
-		(TransactionIdIsNormal(xid) && !XidInMVCCSnapshot(xid, snapshot) && TransactionIdDidCommit(xid));
+		(TransactionIdIsNormal(xid) && !XidInMVCCSnapshot(xid, snapshot) &&
+		 TransactionIdDidCommit(xid));
 }
 
 /* Had the version of a row gone when the snapshot was taken? */

@@ -32,6 +32,7 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/relcache.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
@@ -75,14 +76,34 @@ may_be_altered(Oid relid)
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
-	return tw_lock_held_by_me(&tag, AccessExclusiveLock);
+	return tw_lock_held(&tag, AccessExclusiveLock);
 }
 
+/*
+ * May a table that has no children have got one?  Whoever gives it one holds a lock on it
+ * until that is committed and its pg_class row has become known: so first the lock, then the row.
+ */
 static bool
-validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
+may_have_children(Relation rel)
 {
-	Relation	rel = try_relation_open(relation->key.relid, AccessShareLock);
-	bool		go_on = true;
+	LOCKTAG		tag;
+	int			holders;
+
+	if (rel->rd_rel->relhassubclass)
+		return true;
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, RelationGetRelid(rel));
+	pfree(GetLockConflicts(&tag, ShareUpdateExclusiveLock, &holders));
+	if (holders > 0)
+		return true;
+	AcceptInvalidationMessages();
+	return rel->rd_rel->relhassubclass;
+}
+
+/* The rows of a relation whose file is still what it was, or no longer so; false: stop */
+static bool
+validate_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
+{
+	bool		go_on;
 
 	if (rel == NULL || !TW_LOCATOR_EQUALS(TW_LOCATOR(rel), relation->locator))
 	{
@@ -95,7 +116,6 @@ validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
 			now.locator = TW_LOCATOR(rel);
 			if (go_on)
 				go_on = tw_scan_old_file(relation->key.relid, &now, sink, arg);
-			relation_close(rel, NoLock);
 		}
 		return go_on;
 	}
@@ -111,8 +131,23 @@ validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
 	}
 	if (go_on && relation->nrows > 0)
 		go_on = tw_scan_rows(rel, relation, sink, arg);
-	relation_close(rel, NoLock);
-	if (go_on && relation->predicates)
+	return go_on;
+}
+
+static bool
+validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
+{
+	/* we hold a lock since we have read it; NULL: we have dropped it */
+	Relation	rel = RelationIdGetRelation(relation->key.relid);
+	bool		children = relation->predicates && (rel == NULL || may_have_children(rel));
+	bool		go_on = true;
+
+	if (relation->whole != NULL || relation->nscans > 0 || relation->nrows > 0 ||
+		relation->nprobes > relation->nprobes_off)
+		go_on = validate_rows(rel, relation, sink, arg);
+	if (rel != NULL)
+		RelationClose(rel);
+	if (go_on && children)
 		go_on = validate_children(relation->key.relid, sink, arg);
 	return go_on;
 }
@@ -131,9 +166,9 @@ tw_validate_all(TwConflictSink sink, void *arg)
 		if (!validate_children(lfirst_oid(lc), sink, arg))
 			return false;
 	}
-	for (TwRelation *relation = tw_track->first_relation; relation != NULL; relation = relation->next)
+	for (TwRelation *r = tw_track->first_relation; r != NULL; r = r->next)
 	{
-		if (!validate_relation(relation, sink, arg))
+		if (!validate_relation(r, sink, arg))
 			return false;
 	}
 	return true;

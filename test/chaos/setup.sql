@@ -12,7 +12,7 @@ CREATE INDEX ON piece (op);
 CREATE TABLE account (id int PRIMARY KEY, pair int, settled int NOT NULL DEFAULT 100, balance int NOT NULL DEFAULT 100);
 CREATE TABLE transfer (op int, source int, target int, amount int);
 CREATE INDEX ON transfer (op);
-INSERT INTO account SELECT id, id / 2 FROM generate_series(0, 19) id;
+INSERT INTO account SELECT id, id / 2 FROM generate_series(0, 13) id;
 
 -- A source's lines, read by fives
 CREATE TABLE line (job text, n int);
@@ -72,7 +72,9 @@ CREATE VIEW found AS
 		UNION ALL SELECT op, 't', count(*), NULL FROM transfer WHERE op >= since() GROUP BY op) r
 	GROUP BY op;
 CREATE VIEW known AS
-	SELECT substring(batch_id FROM 3 FOR 9)::int AS op, count(*) AS batches, max(xid::text) AS x
+	-- jobs two1 and two2 have one batch together
+	SELECT substring(batch_id FROM 3 FOR 9)::int AS op,
+		(count(*) FILTER (WHERE job NOT IN ('two1', 'two2')) + count(*) FILTER (WHERE job IN ('two1', 'two2')) / 2.0)::float AS batches, max(xid::text) AS x
 	FROM tw.ledger WHERE batch_id >= 'op' || lpad(since()::text, 9, '0') COLLATE "C" AND batch_id < 'oq'
 		-- which stands for all chunks, and comes before the first
 		AND NOT (job = 'chunks' AND batch_id !~ '/')

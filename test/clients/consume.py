@@ -51,7 +51,8 @@ def lost(consumer, partitions):
 
 
 def book(partition, messages):
-    """The block, as a batch that is named after what was read."""
+    """The block, as a batch that is named after what was read.  The fee must still hold at the commit."""
+    conn.execute("SELECT tw.track_reads('row')")
     ask("SELECT status FROM tw.atomic(%s, %s, %s, %s, epoch => %s)",
         PAY, Jsonb({"messages": [m.value().decode() for m in messages]}), f"{topic}/{partition}",
         f"{messages[0].offset()}-{messages[-1].offset()}", epochs[partition])

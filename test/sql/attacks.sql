@@ -212,8 +212,7 @@ TRUNCATE tw.batch;
 INSERT INTO tw.batch_outcome VALUES ('5', 'atk victim', 'b', 0, now(), 1, NULL, NULL);
 INSERT INTO tw.audit VALUES (now(), 'postgres', 'forget_batch', 'atk victim', 'b', 'forged');
 INSERT INTO tw.source_offset VALUES ('atk victim', 's', 'p', '0', '5', now());
-COPY tw.batch FROM STDIN;
-\.
+\copy tw.batch FROM '/dev/null'
 SELECT * FROM tw.source_offset;
 UPDATE tw.jobs SET owner = 'tw_test_mallory';
 DELETE FROM tw.offsets;

@@ -493,7 +493,7 @@ sub fault
 	else
 	{
 		$faults{'kill of the client'}++;
-		$s->{run}->kill_kill(grace => 0);
+		kill_client($s->{run});
 	}
 }
 

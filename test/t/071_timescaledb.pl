@@ -4,6 +4,8 @@
 use strict;
 use warnings;
 
+use Documentation qw(run_page normal);
+use File::Basename;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -142,6 +144,8 @@ foreach my $statement (q(UPDATE m SET v = 1 WHERE at >= '2026-01-05'), q(DELETE 
 
 	like($error, qr/ERROR:  0A000: cannot track reads of hypertable "m"\nDETAIL:  It has compressed chunks/, "refused with compressed chunks: $statement");
 }
+is(sqlstate($node, q(BEGIN; SELECT tw.track_reads('predicate'); DO $$BEGIN INSERT INTO m VALUES ('2026-01-05', 1, 1); EXCEPTION WHEN unique_violation THEN NULL; END$$; INSERT INTO out VALUES (1); COMMIT)),
+	'0A000', 'nor is a caught error believed');
 is(sqlstate($node, q(BEGIN; SELECT tw.track_reads('row'); INSERT INTO m VALUES ('2026-01-05 01:00', 1, 1); ROLLBACK)), '', 'an INSERT is not');
 foreach my $mode ('merge', 'overwrite', 'insert_new')
 {
@@ -253,10 +257,10 @@ is(query('SELECT count(*), (SELECT count(*) FROM ONLY late) FROM late'), '1|0', 
 query(q(CREATE TABLE total (n int); INSERT INTO total VALUES (0); DROP TABLE m;
 CREATE TABLE m (at timestamptz NOT NULL, dev int, v int, PRIMARY KEY (dev, at));
 SELECT create_hypertable('m', 'at', chunk_time_interval => interval '1 day')));
-append_to_file("$dir/reader.sql", q(SELECT CASE WHEN (SELECT count(*) FROM m) = (SELECT n FROM total) THEN 1 ELSE 1 / 0 END;) . "\n");
+append_to_file("$dir/reader.sql", q(SELECT 1 / ((SELECT count(*) FROM m) = (SELECT n FROM total))::int;) . "\n");
 my $read = '';
-my $readers = IPC::Run::start([ 'pgbench', '-n', '-c', 2, '-T', 600, '-f', "$dir/reader.sql", $node->connstr('postgres') ], '<' => \undef, '>&' => \$read);
-$node->poll_query_until('postgres', q(SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = 'pgbench')) or die 'no readers';
+my $readers = IPC::Run::start([ 'pgbench', '-n', '-c', 2, '-T', 600, '-f', "$dir/reader.sql", $node->connstr('postgres') . ' application_name=reader' ], '<' => \undef, '>&' => \$read);
+$node->poll_query_until('postgres', q(SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = 'reader')) or die 'no readers';
 foreach my $n (1 .. 40)
 {
 	my $day = 10 * int($n / 2);
@@ -268,11 +272,23 @@ INSERT INTO :s SELECT timestamptz '2026-01-01' + ($day * 24 + i) * interval '1 h
 	query(q(BEGIN; LOCK TABLE m; INSERT INTO m SELECT timestamptz '2026-01-01' + i * interval '1 hour', 0, i FROM generate_series(1, 100) i; UPDATE total SET n = n + 100; COMMIT)) if $n == 1;
 	query(qq(BEGIN; $lock SELECT tw.publish('m', 'seen $n'); UPDATE total SET n = n + 100; COMMIT));
 }
-is(query(q(SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench')), '2', 'readers have read to the end');
-query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'));
+is(query(q(SELECT count(*) FROM pg_stat_activity WHERE application_name = 'reader' AND backend_type = 'client backend')), '2', 'readers have read to the end');
+query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reader'));
 eval { $readers->finish };
 unlike($read, qr/division by zero/, 'and saw each publish as a whole');
 is(query('SELECT count(*) FROM m'), '4100', 'forty of them');
+
+# ---------- the page of the documentation ----------
+
+$ENV{PGHOST} = $node->host;
+$ENV{PGPORT} = $node->port;
+run_page('doc/timescaledb.md', slurp_file(dirname(__FILE__) . '/../../doc/timescaledb.md'),
+	sub {
+		my ($line, $shown, $printed, $varies, $missing) = @_;
+
+		is($missing, undef, "doc/timescaledb.md, line $line, is run");
+		is(normal($printed, $varies), normal($shown // '', $varies), "doc/timescaledb.md, line $line");
+	});
 
 $node->stop;
 done_testing();

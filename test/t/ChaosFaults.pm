@@ -8,6 +8,7 @@ package ChaosFaults;
 use strict;
 use warnings;
 
+use List::Util 'shuffle';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SmallDisk;
@@ -16,15 +17,15 @@ use Time::HiRes qw(time sleep);
 # How often each is chosen.  Those of the server are not for the time with a standby.
 my %weights = (
 	cancel => 10, terminate => 8, client => 8, pause => 8, worker => 2, kill => 4, immediate => 2,
-	disk => 5, locks => 4, connections => 3, clock => 5);
-my %crashes = map { $_ => 1 } qw(kill immediate disk);
+	disk => 5, wal => 1, locks => 4, connections => 3, clock => 5);
+my %crashes = map { $_ => 1 } qw(kill immediate disk wal);
 
 sub new
 {
 	my ($class, %with) = @_;
 	my $self = bless { count => {}, nodes => [], until => [], left_out => {}, preload => {}, %with }, $class;
 
-	$self->{left_out}{disk} = 'no file system can be mounted in a user namespace here' if !SmallDisk::possible();
+	$self->{left_out}{$_} = 'no file system can be mounted in a user namespace here' foreach SmallDisk::possible() ? () : qw(disk wal);
 	$self->prepare_clock;
 	return $self;
 }
@@ -66,6 +67,14 @@ sub start
 	$node->start;
 }
 
+# Tables and write-ahead log of a server that does not run, each on a disk that can be made full
+sub disks
+{
+	my ($node) = @_;
+
+	return SmallDisk::possible() ? { map { $_ => SmallDisk->new($node, $_) } qw(base pg_wal) } : undef;
+}
+
 # The server that faults are about
 sub new_server
 {
@@ -74,7 +83,7 @@ sub new_server
 
 	$node->init(allows_streaming => 1);
 	$node->append_conf('postgresql.conf', join("\n", 'restart_after_crash = on', @settings, ''));
-	$self->{disk} = SmallDisk->new($node) if SmallDisk::possible();
+	$self->{disks} = disks($node);
 	$self->start($node);
 	$node->safe_psql('postgres', 'CREATE EXTENSION transactional_writer');
 	push @{ $self->{nodes} }, $node;
@@ -235,10 +244,31 @@ sub connections
 sub disk
 {
 	my ($self) = @_;
-	my $disk = $self->{disk};
+	my $disk = $self->{disks}{base};
 
 	return 0 if !$disk->fill(100);
 	$self->for_a_while(0.3 + rand, 'disk', sub { $disk->free; });
+	return 1;
+}
+
+# Without space for its log a server stops at once, and comes back when there is some
+sub wal
+{
+	my ($self) = @_;
+	my $disk = $self->{disks}{pg_wal};
+	my $node = $self->{node};
+
+	$self->heal('disk');
+	return 0 if !$disk->fill(100);
+	for (1 .. 20)
+	{
+		my ($status) = $node->psql('postgres', 'SELECT pg_switch_wal()');
+
+		last if $status != 0;
+	}
+	$disk->free;
+	$node->stop('immediate', fail_ok => 1) or $node->_update_pid(0);
+	$self->start($node);
 	return 1;
 }
 
@@ -264,7 +294,7 @@ sub new_standby
 	$self->heal;
 	$primary->backup($name);
 	$standby->init_from_backup($primary, $name, has_streaming => 1);
-	$self->{next_disk} = SmallDisk->new($standby) if SmallDisk::possible();
+	$self->{next_disks} = disks($standby);
 	$self->start($standby);
 	$primary->safe_psql('postgres', q(ALTER SYSTEM SET synchronous_standby_names = '*'));
 	$primary->reload;
@@ -281,7 +311,7 @@ sub promote
 	$self->{node}->stop('immediate');
 	$self->{standby}->promote;
 	$self->{node} = delete $self->{standby};
-	$self->{disk} = delete $self->{next_disk};
+	$self->{disks} = delete $self->{next_disks};
 	push @{ $self->{nodes} }, $self->{node};
 	$self->{count}{promotion}++;
 	return $self->{node};
@@ -310,18 +340,26 @@ sub heal
 	}
 }
 
-sub possible { return grep { !$_[0]{left_out}{$_} } sort keys %weights; }
+sub possible { return grep { !$_[0]{left_out}{$_} && (!$ENV{TW_CHAOS_FAULTS} || $ENV{TW_CHAOS_FAULTS} =~ /\b$_\b/) } sort keys %weights; }
 
+# Faults are dealt from a pack: first one of each, then by weight.  Crashes wait while there is a standby.
 sub strike
 {
 	my ($self, $sessions) = @_;
-	my @weighted = map { ($_) x $weights{$_} }
-	  grep { (!$self->{standby} || !$crashes{$_}) && (!$ENV{TW_CHAOS_FAULTS} || $ENV{TW_CHAOS_FAULTS} =~ /\b$_\b/) } $self->possible;
-	my $fault = $weighted[ rand @weighted ];
+	my $pack = $self->{pack} //= [ shuffle $self->possible ];
 
 	$self->heal(undef, time);
-	$self->{count}{$fault}++ if $self->$fault($sessions);
+	push @$pack, shuffle map { ($_) x $weights{$_} } $self->possible if @$pack < 5;
+	my ($i) = grep { !$self->{standby} || !$crashes{ $pack->[$_] } } 0 .. $#$pack;
+	return if !defined $i;
+	my ($fault) = splice @$pack, $i, 1;
+
+	if ($self->$fault($sessions)) { $self->{count}{$fault}++; }
+	else { push @$pack, $fault; }
 }
+
+# Those that have not been
+sub missing { return grep { !$_[0]{count}{$_} } $_[0]->possible; }
 
 sub total { my ($self) = @_; my $n = 0; $n += $_ foreach values %{ $self->{count} }; return $n; }
 sub summary { my ($self) = @_; return join ', ', map { "$_ $self->{count}{$_}" } sort keys %{ $self->{count} }; }
@@ -331,7 +369,8 @@ sub log_findings
 {
 	my ($self) = @_;
 
-	return map { grep { /PANIC|TRAP:|was terminated by signal (?!9)/ } split /\n/, slurp_file($_->logfile) } @{ $self->{nodes} };
+	# a server without space for its log aborts
+	return map { grep { /PANIC|TRAP:|was terminated by signal (?![69]\b)/ && !/PANIC: .*No space left on device/ } split /\n/, slurp_file($_->logfile) } @{ $self->{nodes} };
 }
 
 1;

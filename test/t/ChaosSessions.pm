@@ -10,7 +10,8 @@
 # ended, after a random pause), done (called with the operation when it has ended).  A script
 # says where its commit is by "\echo #commit" in the line before, and what it has found out by
 # "\echo #x name value".  With call, it ends its transactions itself, so that errors of the kind
-# that can come at any time do not prove that nothing was committed.
+# that can come at any time do not prove that nothing was committed.  With savepoint, errors before
+# it has found its status have been undone.
 package ChaosSessions;
 
 use strict;
@@ -134,7 +135,11 @@ sub line
 			$self->ended($op, 0);
 		}
 	}
-	elsif ($line =~ /^#x (\w+) (.*)/) { $op->{found}{$1} = $2; }
+	elsif ($line =~ /^#x (\w+) (.*)/)
+	{
+		$op->{found}{$1} = $2;
+		$op->{errors} = [] if $op->{savepoint} && $1 eq 'status' && $2 ne 'none';
+	}
 	elsif ($line =~ /^(?:psql:\S+ )?(ERROR|FATAL|WARNING):  (\w{5}): (.*)/)
 	{
 		# what fails because something has failed before says nothing

@@ -116,9 +116,9 @@ sub note_key
 	{
 		if ($status =~ /^(applied|started|committed)$/)
 		{
-			# another's answer, that it is done, may have overtaken this one
+			# another's answer, that it is done, may have overtaken this one; so may one that it is forgotten
 			$self->wrong("$what: ran twice")
-			  if ($key->{ran} || $op->{before} eq 'yes') && $op->{forgets} == ($key->{forgets} // 0);
+			  if ($key->{ran} || $op->{before} eq 'yes') && $op->{forgets} == ($key->{forgets} // 0) && !$key->{forgetting};
 			$key->{ran} = 1;
 			$self->wrong("$what: epoch $op->{epoch} could commit although $op->{epochs}{$key->{job}} was current")
 			  if defined $op->{epoch} && $op->{epoch} < $op->{epochs}{ $key->{job} };
@@ -185,6 +185,13 @@ sub run
 		"\\echo #commit\nCALL tw.run(\$\$$block\$\$, '{\"op\": $key->{op}}', '$key->{job}', '$key->{batch}', conflicts => '$mode') \\gset\n" . status_line() ]);
 }
 
+# A transaction of any isolation, which may not want to wait for others
+sub begin_transaction
+{
+	return 'BEGIN ISOLATION LEVEL ' . pick('READ COMMITTED', 'READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE') . ";\n"
+	  . (rand() < 0.1 ? "SET LOCAL transactional_writer.claim_wait = off;\n" : '');
+}
+
 # Any SQL in a transaction; the block's fingerprint is not this one's, so it has keys of its own
 sub begin
 {
@@ -198,9 +205,28 @@ sub begin
 
 	$work = "CALL put($key->{op});" if $key->{op} % 2;
 	return $self->at_key($key, $with{name} // 'begin_batch', $with{expected} // [], epoch => $epoch, steps => [
-		"BEGIN;\n\\set status none\n\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}'$e$version) \\gset\n"
+		begin_transaction() . "\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}'$e$version) \\gset\n"
 		  . "\\if :go\n$work\nSELECT tw.finish_batch('{\"n\": 6}') AS ignored \\gset\n\\endif\n",
 		status_line() . "\\echo #commit\n$end" ]);
+}
+
+# Two batches of two jobs in one transaction, the second at the second attempt
+sub two
+{
+	my ($self) = @_;
+	my $key = $self->key_of('two', 'two');
+	my ($n, $batch) = @$key{qw(op batch)};
+	my $claim = sub {
+		my ($job, $table) = @_;
+
+		return "SELECT status AS $job, status = 'started' AS go FROM tw.begin_batch('$job', '$batch') \\gset\n"
+		  . "\\if :go\nINSERT INTO $table (op, n) SELECT $n, g FROM generate_series(1, 3) g;\n\\endif\n";
+	};
+
+	return $self->at_key($key, 'two batches', [], savepoint => 1, steps => [
+		begin_transaction() . "\\set go false\n\\set two1 none\n\\set two2 none\n" . $claim->('two1', 'a') . "SAVEPOINT s;\n" . $claim->('two2', 'b') . "ROLLBACK TO s;\n",
+		"\\set go false\n" . $claim->('two2', 'b') . "RELEASE s;\nSELECT CASE WHEN :'two1' = :'two2' THEN :'two1' ELSE 'one of two' END AS status \\gset\n" . status_line()
+		  . "\\echo #commit\nCOMMIT;" ]);
 }
 
 # ---------- fencing ----------
@@ -245,13 +271,15 @@ sub forget
 
 	return undef unless $key;
 	return $self->at_key($key, 'forget_batch', ['TW010'],
-		begun => sub { $key->{shared} = 1 if $key->{busy}++; $key->{forgets}++; },
+		begun => sub { $key->{shared} = 1 if $key->{busy}++; $key->{forgets}++; $key->{forgetting}++; },
 		steps => [ "BEGIN;\nSELECT tw.forget_batch('$key->{job}', '$key->{batch}', 'again') AS ignored \\gset\nDELETE FROM a WHERE op = $key->{op};\n",
 			"DELETE FROM b WHERE op = $key->{op};\n\\echo #commit\nCOMMIT;" ],
 		done => sub {
 			my ($op) = @_;
 
 			push @{ $key->{story} }, story($op);
+			$key->{forgets}++;
+			$key->{forgetting}--;
 
 			# others at it meanwhile may have come before or behind
 			if ($op->{outcome} ne 'refused')
@@ -291,7 +319,7 @@ sub consume
 
 	return {
 		name => 'commit_offset',
-		steps => [ "BEGIN;\n\\set status none\n\\set go false\nSELECT coalesce(tw.offset('$job', 'lines', '0'), '0') AS pos \\gset\n",
+		steps => [ "BEGIN;\n\\set go false\nSELECT coalesce(tw.offset('$job', 'lines', '0'), '0') AS pos \\gset\n",
 			"SELECT status, status = 'started' AS go FROM tw.begin_batch('$job', 'from ' || :'pos') \\gset\n"
 			. "\\if :go\nINSERT INTO line SELECT '$job', :'pos'::int + n FROM generate_series(1, 5) n;\n"
 			. "SELECT tw.commit_offset('$job', 'lines', '0', nullif(:'pos', '0'), (:'pos'::int + 5)::text) AS ignored \\gset\n\\endif\n" . status_line()
@@ -337,12 +365,12 @@ sub withdraw
 {
 	my ($self) = @_;
 	my $key = $self->key_of('withdraw', 'money');
-	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 10, 20 + int rand 100 ] };
+	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 4, 20 + int rand 150 ] };
 	my $mode = $key->{mode} //= pick(qw(row predicate));
 
 	# a session of its own transaction
 	return $self->at_key($key, 'withdraw', ['45001'], steps => [
-		"BEGIN;\n\\set status none\n\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}') \\gset\n"
+		"BEGIN;\n\\set go false\nSELECT status, status = 'started' AS go FROM tw.begin_batch('$key->{job}', '$key->{batch}') \\gset\n"
 		  . "\\if :go\nSELECT tw.track_reads('$mode') AS ignored \\gset\nCALL withdraw($key->{op}, $account, $amount);\n\\endif\n",
 		status_line() . "\\echo #commit\nCOMMIT;" ]) if $key->{op} % 2;
 	return $self->at_key($key, 'withdraw', ['45001'], call => 1, steps => [
@@ -354,7 +382,7 @@ sub deposit
 {
 	my ($self) = @_;
 	my $key = $self->key_of('deposit', 'money');
-	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 10, 10 + int rand 50 ] };
+	my ($account, $amount) = @{ $key->{what} //= [ 10 + int rand 4, 40 + int rand 100 ] };
 
 	return $self->at_key($key, 'deposit', [], steps => [
 		"\\echo #commit\nSELECT status FROM tw.atomic('BEGIN UPDATE account SET balance = balance + :amount WHERE id = :account;
@@ -577,8 +605,8 @@ sub summary
 # ---------- choosing ----------
 
 my %weights = (
-	atomic => 12, run => 12, begin => 10, fenced => 8, epoch => 1, dry => 2, forget => 4, version => 8, prune => 1, consume => 12,
-	transfer => 12, withdraw => 10, deposit => 6, chunks => 3, prepare => 5, resolve => 5, recover => 1);
+	atomic => 12, run => 12, begin => 10, two => 6, fenced => 8, epoch => 1, dry => 2, forget => 4, version => 8, prune => 1, consume => 12,
+	transfer => 12, withdraw => 16, deposit => 10, chunks => 3, prepare => 5, resolve => 5, recover => 1);
 my @weighted = map { ($_) x $weights{$_} } sort keys %weights;
 
 sub next_op

@@ -54,8 +54,9 @@ my %needs = (
 	psycopg2 => [ 'psycopg2 of Python', 'python3', '-c', 'import psycopg2' ],
 	sqlalchemy => [ 'SQLAlchemy of Python', 'python3', '-c', 'import sqlalchemy' ],
 	kafka => [ 'confluent_kafka of Python', 'python3', '-c', 'import confluent_kafka' ],
-	kcat => [ 'kcat', 'kcat', '-V' ],
 	'node-pg' => [ 'pg of Node.js', 'node', '-e', 'require("pg")' ],
+	timescaledb => [ 'TimescaleDB, preloaded,', 'psql', '-XqAt', '-d', 'postgres', '-v', 'ON_ERROR_STOP=1', '-c',
+		q(SELECT 1 / (current_setting('shared_preload_libraries') ~ 'timescaledb')::int) ],
 	java => [ 'a JDK', 'javac', '-version' ],
 	jdbc => [ "PostgreSQL's JDBC driver", 'test', '-f', '/usr/share/java/postgresql.jar' ],
 	pgbouncer => [ 'pgbouncer', 'pgbouncer', '--version' ]);
@@ -247,7 +248,7 @@ sub quiet
 	return eval { IPC::Run::run([@_], '<' => \undef, '>' => '/dev/null', '2>' => '/dev/null') };
 }
 
-# What of a list such as "psycopg,kcat" is not installed, in words; undef if all is there
+# What of a list such as "psycopg,kafka" is not installed, in words; undef if all is there
 sub missing
 {
 	foreach my $what (split(/,/, $_[0]))

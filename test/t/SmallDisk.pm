@@ -1,4 +1,5 @@
-# A disk of its own for a server's tables, which can be made full: a tmpfs in place of base/.
+# A disk of its own for a part of a server, which can be made full: a tmpfs in place of base/, where
+# the tables are, or of pg_wal/.
 #
 # It is mounted in a mount namespace that belongs to the test alone, which a user namespace allows
 # without being root: using this module runs the test again in one, and what it mounts is gone
@@ -19,21 +20,21 @@ sub import
 
 sub possible { return $ENV{TW_OWN_MOUNTS} eq 'yes'; }
 
-# Puts the tables of a server that does not run on the disk
+# Puts a directory of a server that does not run on the disk
 sub new
 {
-	my ($class, $node) = @_;
-	my $base = $node->data_dir . '/base';
+	my ($class, $node, $name) = @_;
+	my $dir = $node->data_dir . '/' . ($name // 'base');
 
-	rename $base, "$base.moved" or die "$base: $!";
-	mkdir $base, 0700 or die "$base: $!";
-	system('mount', '-t', 'tmpfs', '-o', 'size=2g,mode=0700', 'none', $base) == 0 or die 'could not mount';
-	system('cp', '-a', "$base.moved/.", $base) == 0 or die 'could not copy';
-	system('rm', '-rf', "$base.moved") == 0 or die 'could not remove';
-	return bless { base => $base }, $class;
+	rename $dir, "$dir.moved" or die "$dir: $!";
+	mkdir $dir, 0700 or die "$dir: $!";
+	system('mount', '-t', 'tmpfs', '-o', 'size=2g,mode=0700', 'none', $dir) == 0 or die 'could not mount';
+	system('cp', '-a', "$dir.moved/.", $dir) == 0 or die 'could not copy';
+	system('rm', '-rf', "$dir.moved") == 0 or die 'could not remove';
+	return bless { dir => $dir }, $class;
 }
 
-sub resize { return system('mount', '-o', "remount,size=$_[1]", $_[0]{base}) == 0; }
+sub resize { return system('mount', '-o', "remount,size=$_[1]", $_[0]{dir}) == 0; }
 
 # Leaves so many kB free, or a few more when it grows at the same time; false if it grows quicker
 sub fill
@@ -42,7 +43,7 @@ sub fill
 
 	foreach my $more ($free, $free + 1000, $free + 4000)
 	{
-		my ($used) = `df -k --output=used '$self->{base}'` =~ /(\d+)/;
+		my ($used) = `df -k --output=used '$self->{dir}'` =~ /(\d+)/;
 
 		return 1 if $self->resize(($used + $more) . 'k');
 	}
