@@ -43,6 +43,7 @@
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -278,15 +279,18 @@ tw_citus_clear(void)
 	protected = false;
 }
 
-/* Has Citus begun a transaction that spans nodes? */
-static bool
-is_distributed(void)
+bool
+tw_citus_is_distributed(void)
 {
-	List	   *name = list_make2(makeString("pg_catalog"), makeString("get_current_transaction_id"));
-	Oid			function = LookupFuncName(name, 0, NULL, true);
+	List	   *name;
+	Oid			function;
 	Datum		number;
 	bool		isnull;
 
+	if (!tw_citus_present())
+		return false;
+	name = list_make2(makeString("pg_catalog"), makeString("get_current_transaction_id"));
+	function = LookupFuncName(name, 0, NULL, true);
 	if (!OidIsValid(function))
 		return true;
 	number = GetAttributeByName(DatumGetHeapTupleHeader(OidFunctionCall0(function)),
@@ -360,6 +364,31 @@ empty_insert(const CitusTable *table)
 	return sql;
 }
 
+/* The plan is kept: a session's batches write the same tables again and again */
+static SPIPlanPtr
+plan_of(const char *sql)
+{
+	static char *last_sql = NULL;
+	static SPIPlanPtr last_plan = NULL;
+	SPIPlanPtr	plan;
+
+	if (last_sql != NULL && strcmp(last_sql, sql) == 0)
+		return last_plan;
+	plan = SPI_prepare(sql, 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare \"%s\"", sql);
+	if (last_sql != NULL)
+	{
+		pfree(last_sql);
+		last_sql = NULL;
+		SPI_freeplan(last_plan);
+	}
+	SPI_keepplan(plan);
+	last_plan = plan;
+	last_sql = MemoryContextStrdup(TopMemoryContext, sql);
+	return plan;
+}
+
 static void
 run_as_superuser(const char *sql)
 {
@@ -371,7 +400,7 @@ run_as_superuser(const char *sql)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute(sql, false, 0) < 0)
+	if (SPI_execute_plan(plan_of(sql), NULL, NULL, false, 0) < 0)
 		elog(ERROR, "could not run \"%s\"", sql);
 	SPI_finish();
 	PopActiveSnapshot();
@@ -385,7 +414,7 @@ tw_citus_before_commit(void)
 	CitusTable	table;
 	char	   *sql;
 
-	if (!protected || !tw_citus_present() || !is_distributed() || !find_written(&table))
+	if (!protected || !tw_citus_is_distributed() || !find_written(&table))
 		return;
 	sql = empty_insert(&table);
 	if (sql != NULL)

@@ -52,6 +52,9 @@ extern void tw_citus_check_node(const char *command);
 /* From here on this transaction's changes, on all nodes, must commit together or not at all */
 extern void tw_citus_protect(void);
 
+/* Has Citus begun a transaction that spans nodes? */
+extern bool tw_citus_is_distributed(void);
+
 /* For xact.c: after all that may fail; and the end */
 extern void tw_citus_before_commit(void);
 extern void tw_citus_clear(void);

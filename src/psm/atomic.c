@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "engine/citus.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "nodes/makefuncs.h"
@@ -246,7 +247,8 @@ psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints cons
 	context.arg = NULL;
 	context.previous = error_context_stack;
 	error_context_stack = &context;
-	if (constraints != PSM_LEAVE_DEFERRED)
+	/* over several nodes a savepoint costs each of them more than the block; COMMIT checks as well */
+	if (constraints != PSM_LEAVE_DEFERRED && !tw_citus_is_distributed())
 		check_constraints(ex, constraints == PSM_MAKE_IMMEDIATE);
 	if (timed)
 		psm_timeout_end();
