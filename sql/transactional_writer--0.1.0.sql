@@ -99,7 +99,8 @@ ALTER TABLE tw.failure REPLICA IDENTITY FULL;
 ALTER TABLE tw.audit REPLICA IDENTITY FULL;
 
 -- Whoever could write here could invent or erase history
-REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit, tw.source_offset FROM PUBLIC;
+REVOKE ALL ON tw.job, tw.batch, tw.batch_outcome, tw.failure, tw.audit, tw.source_offset
+	FROM PUBLIC;
 
 COMMENT ON TABLE tw.job IS 'jobs: named writers with an owner; see view tw.jobs';
 COMMENT ON TABLE tw.batch IS 'one row a committed batch, written by its claim; see view tw.ledger';
@@ -245,7 +246,7 @@ CREATE FUNCTION tw.create_job(job text, retention interval DEFAULT NULL) RETURNS
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_create_job';
 COMMENT ON FUNCTION tw.create_job(text, interval) IS
-'creates a job (1 to 255 bytes) owned by the current user; retention: how long its batches are kept. Errors: 22023, 25006, 42710';
+'creates a job (1 to 255 bytes) owned by the current user; retention: how long its batches are kept. Errors: 22008, 22023, 25006, 42710';
 
 CREATE FUNCTION tw.reassign_job(job text, owner pg_catalog.regrole) RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE
@@ -384,15 +385,15 @@ COMMENT ON PROCEDURE tw.recover(text, bigint, text[], int, int) IS
 
 -- The function itself shows each user only what is his, as the views do
 CREATE FUNCTION tw.in_doubt_batches(OUT job text, OUT batch_id text, OUT owner pg_catalog.regrole,
-	OUT epoch bigint, OUT fenced boolean, OUT gid text, OUT xid xid, OUT prepared_by pg_catalog.regrole,
-	OUT prepared_at timestamptz, OUT overdue boolean) RETURNS SETOF record
+	OUT epoch bigint, OUT fenced boolean, OUT gid text, OUT xid xid,
+	OUT prepared_by pg_catalog.regrole, OUT prepared_at timestamptz, OUT overdue boolean) RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_in_doubt_batches';
 COMMENT ON FUNCTION tw.in_doubt_batches() IS 'what view tw.in_doubt shows';
 
 CREATE VIEW tw.in_doubt WITH (security_barrier) AS
-	SELECT d.job, d.batch_id, d.owner, d.epoch, d.fenced, d.gid, d.xid, d.prepared_by, d.prepared_at,
-		pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) d.prepared_at AS age, d.overdue
+	SELECT d.job, d.batch_id, d.owner, d.epoch, d.fenced, d.gid, d.xid, d.prepared_by,
+		d.prepared_at, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) d.prepared_at AS age, d.overdue
 	FROM tw.in_doubt_batches() d;
 GRANT SELECT ON tw.in_doubt TO PUBLIC;
 COMMENT ON VIEW tw.in_doubt IS
@@ -470,7 +471,8 @@ CREATE TABLE tw.stage_leftover (
 ) USING heap;
 
 -- Whoever could write here could publish rows that nobody has staged
-REVOKE ALL ON tw.stage, tw.stage_target, tw.stage_task, tw.stage_alive, tw.stage_leftover FROM PUBLIC;
+REVOKE ALL ON tw.stage, tw.stage_target, tw.stage_task, tw.stage_alive, tw.stage_leftover
+	FROM PUBLIC;
 REVOKE ALL ON SEQUENCE tw.stage_number FROM PUBLIC;
 
 COMMENT ON SEQUENCE tw.stage_number IS 'numbers the schemas of staged batches';

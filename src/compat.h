@@ -26,13 +26,6 @@
 #define TW_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
-/* 16: relfilenodes of the relation cache are called relfilelocators */
-#if PG_VERSION_NUM >= 160000
-#define TW_STORAGE_SUBID(rel) ((rel)->rd_firstRelfilelocatorSubid)
-#else
-#define TW_STORAGE_SUBID(rel) ((rel)->rd_firstRelfilenodeSubid)
-#endif
-
 /* 18: pg_class counts pages that are all-frozen */
 #if PG_VERSION_NUM >= 180000
 #define TW_EXCHANGE_ALL_FROZEN(a, b) EXCHANGE(int32, (a)->relallfrozen, (b)->relallfrozen)
@@ -43,10 +36,12 @@
 /* 16: DefineIndex() takes the number of partitions, for the progress report */
 #if PG_VERSION_NUM >= 160000
 #define tw_define_index(relid, stmt) \
-	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, -1, false, true, false, false, true)
+	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, -1, \
+				false, true, false, false, true)
 #else
 #define tw_define_index(relid, stmt) \
-	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, false, true, false, false, true)
+	DefineIndex(relid, stmt, InvalidOid, InvalidOid, InvalidOid, \
+				false, true, false, false, true)
 #endif
 
 /* 16: rights are looked up in a list of their own; 18: partitions to be pruned in a set */
@@ -68,6 +63,13 @@
 #else
 #define tw_insert_index_tuples(info, slot, estate) \
 	ExecInsertIndexTuples(info, slot, estate, false, false, NULL, NIL)
+#endif
+
+/* 17: what an index keeps between insertions (BRIN) has to be released */
+#if PG_VERSION_NUM >= 170000
+#define tw_index_insert_cleanup(index, info) index_insert_cleanup(index, info)
+#else
+#define tw_index_insert_cleanup(index, info) ((void) 0)
 #endif
 
 /* 18: pg_noreturn before a declaration took the place of pg_attribute_noreturn() after it */
@@ -150,20 +152,6 @@
 #define TW_NO_BACKEND INVALID_PROC_NUMBER
 #else
 #define TW_NO_BACKEND InvalidBackendId
-#endif
-
-/* 17: LockHeldByMe() can ask for stronger modes as well */
-#if PG_VERSION_NUM >= 170000
-#define tw_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode, false)
-#else
-#define tw_lock_held_by_me(tag, mode) LockHeldByMe(tag, mode)
-#endif
-
-/* 18: ConditionalXactLockTableWait() may log a failure */
-#if PG_VERSION_NUM >= 180000
-#define tw_xact_lock_conditional_wait(xid) ConditionalXactLockTableWait(xid, false)
-#else
-#define tw_xact_lock_conditional_wait(xid) ConditionalXactLockTableWait(xid)
 #endif
 
 /* 18: RelationGetPrimaryKeyIndex() may answer with a deferrable one */

@@ -79,12 +79,14 @@ tw_guc_init(void)
 							"Pause between two rounds of the background worker.",
 							NULL, &tw_worker_interval, 60, 1, 86400,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
-	/* a server setting: without preloading it can only be what the server started with */
-	if (process_shared_preload_libraries_in_progress)
-		DefineCustomStringVariable("transactional_writer.worker_databases",
-								   "Databases whose staged batches and ledgers a background worker cleans up.",
-								   NULL, &tw_worker_databases, "postgres",
-								   PGC_POSTMASTER, GUC_LIST_INPUT, NULL, NULL, NULL);
+	/* without preloading it has no effect, and may be shown all the same */
+	DefineCustomStringVariable("transactional_writer.worker_databases",
+							   "Databases whose staged batches and ledgers a background worker cleans up.",
+							   "It takes effect where the server preloads the library.",
+							   &tw_worker_databases, "postgres",
+							   process_shared_preload_libraries_in_progress ?
+							   PGC_POSTMASTER : PGC_SIGHUP,
+							   GUC_LIST_INPUT, NULL, NULL, NULL);
 	DefineCustomIntVariable("transactional_writer.prepared_timeout",
 							"Age from which a prepared batch is reported as overdue.",
 							"It stays prepared until somebody resolves it. 0 turns it off.",

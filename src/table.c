@@ -32,6 +32,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_collation.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/primnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -73,7 +74,8 @@ typedef struct TableIndexInfo
 	const char *name;
 	TwTable		table;
 	RegProcedure keys[MAX_KEYS];	/* the equality function of each key, in the caller's order */
-	AttrNumber	columns[MAX_KEYS];	/* which column of the index it is for; 0: the same as its place */
+	AttrNumber	columns[MAX_KEYS];	/* which column of the index it is for; 0: the same as its
+									 * place */
 	Oid			oid;			/* InvalidOid: not looked up yet */
 } TableIndexInfo;
 
@@ -161,9 +163,12 @@ tw_table_oid(TwTable table)
 Relation
 tw_table_open(TwTable table)
 {
-	Relation	rel = table_open(tw_table_oid(table),
-								 RecoveryInProgress() ? AccessShareLock : RowExclusiveLock);
+	LOCKMODE	mode = RecoveryInProgress() ? AccessShareLock : RowExclusiveLock;
+	Relation	rel;
 
+	/* the extension may be dropped while we wait for the lock, and be there again */
+	while ((rel = try_table_open(tw_table_oid(table), mode)) == NULL)
+		CHECK_FOR_INTERRUPTS();
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		RelationGetNumberOfAttributes(rel) != tables[table].natts)
 		ereport(ERROR,
@@ -191,15 +196,16 @@ scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datu
 	for (int i = 0; i < nkeys; i++)
 	{
 		AttrNumber	column = indexes[index].columns[i] ? indexes[index].columns[i] : i + 1;
-		bool		text = indexes[index].keys[i] == F_TEXTEQ;
+		RegProcedure equal = indexes[index].keys[i];
 
 		/* the access method wants them in the order of its columns */
 		ScanKeyEntryInitialize(&scankeys[column - 1], 0, column, BTEqualStrategyNumber, InvalidOid,
-							   text ? C_COLLATION_OID : InvalidOid, indexes[index].keys[i], keys[i]);
+							   equal == F_TEXTEQ ? C_COLLATION_OID : InvalidOid, equal, keys[i]);
 	}
 
 	scan->rel = tw_table_open(indexes[index].table);
-	scan->index = index_open(relation_oid(indexes[index].name, &indexes[index].oid), AccessShareLock);
+	scan->index = index_open(relation_oid(indexes[index].name, &indexes[index].oid),
+							 AccessShareLock);
 	scan->slot = table_slot_create(scan->rel, NULL);
 	scan->scan = tw_index_beginscan(scan->rel, scan->index, snapshot, nkeys);
 	index_rescan(scan->scan, scankeys, nkeys, NULL, 0);
@@ -470,6 +476,7 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 			GetPerTupleExprContext(estate)->ecxt_scantuple = slot;
 		FormIndexDatum(info, slot, estate, values, nulls);
 		unique = index_insert(index, values, nulls, &slot->tts_tid, rel, check, false, info);
+		tw_index_insert_cleanup(index, info);
 	}
 	if (estate != NULL)
 		FreeExecutorState(estate);

@@ -276,6 +276,9 @@ typedef struct TwJob
 extern void tw_job_check_name(const char *job);
 extern void tw_job_check_interval(const char *what, const Interval *interval);
 
+/* The time that lies so far back; 22008 when none does */
+extern TimestampTz tw_job_time_before(const Interval *age);
+
 /* The committed job, or our own uncommitted one; false: there is none */
 extern bool tw_job_find(const char *job, TwJob *row);
 
@@ -376,6 +379,9 @@ extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
 /* The two keys of tw.batch; those of tw.batch_outcome are the batch's xid and then these */
 extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
 
+/* Two batches with the same hash only wait for each other */
+extern void tw_batch_tag(LOCKTAG *tag, TwTable table, const char *job, const char *batch_id);
+
 extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
 
 /* ---------- in ledger/open.c ---------- */
@@ -466,6 +472,9 @@ typedef struct TwOperation
 /* [{"line":3,"command":"UPDATE","table":"public.t","rows":1,"executions":1}, ...] */
 extern Jsonb *tw_history_operations(const TwOperation *ops, int nops);
 
+/* Adds a key with a number to a JSON object that is being made */
+extern void tw_history_push_number(JsonbParseState **state, const char *key, int64 number);
+
 /* An outcome as a Datum of type tw.outcome */
 extern Datum tw_history_outcome_datum(const TwOutcome *outcome);
 
@@ -545,7 +554,7 @@ extern void tw_conflict_before_commit(void);
 extern void tw_conflict_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_conflict_clear(void);
 
-/* Kind of the conflict that a commit has just failed for, to be asked once; NULL: it was none of ours */
+/* Kind of the conflict that a commit has just failed for, to be asked once; NULL: none of ours */
 extern const char *tw_conflict_last_kind(void);
 
 /* ---------- in sink/prepared.c ---------- */
@@ -625,8 +634,8 @@ extern MemoryContext tw_resolution_begin(FunctionCallInfo fcinfo, const char *pr
 /* Commits what has been written so far, and goes on in a new transaction */
 extern void tw_resolution_commit(MemoryContext mcxt);
 
-/* Its end: the INOUT arguments as a row */
-extern Datum tw_resolution_end(FunctionCallInfo fcinfo, int n, Datum *values);
+/* Its end, and that of its memory: the INOUT arguments as a row */
+extern Datum tw_resolution_end(FunctionCallInfo fcinfo, MemoryContext mcxt, int n, Datum *values);
 
 /* 42501 and others unless the current user may finish it, jobs and all */
 extern void tw_resolution_check(const TwDoubt *doubt, bool commit);
@@ -661,6 +670,13 @@ extern bool tw_hypertable_is_empty(Oid relid);
 
 /* Are any chunks of a hypertable compressed? */
 extern bool tw_hypertable_has_compressed(int32 id);
+
+/* ---------- in scanner.c ---------- */
+
+struct core_yy_extra_type;
+
+/* Begins to scan a text, in which no word is a keyword; to be ended by scanner_finish() */
+extern void *tw_scanner_begin(const char *text, struct core_yy_extra_type *extra);
 
 /* ---------- in signal.c ---------- */
 

@@ -405,7 +405,8 @@ attach_custom_scan(ScanState *state, Walk *walk)
 	List	   *copies;
 	MemoryContext old;
 
-	if (!tw_citus_is_scan(name))
+	/* not all extensions name their methods */
+	if (name == NULL || !tw_citus_is_scan(name))
 	{
 		tw_custom_attach((CustomScanState *) state, walk->spare_all, walk->spared);
 		return;

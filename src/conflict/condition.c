@@ -138,10 +138,12 @@ hash_key(uint32 hash, const ScanKeyData *key)
 
 		key_type(key, &typlen, &typbyval);
 		if (typbyval)
-			hash = hash_combine(hash, hash_bytes((unsigned char *) &key->sk_argument, sizeof(Datum)));
+			hash = hash_combine(hash, hash_bytes((unsigned char *) &key->sk_argument,
+												 sizeof(Datum)));
 		else
-			hash = hash_combine(hash, hash_bytes((unsigned char *) DatumGetPointer(key->sk_argument),
-												 datumGetSize(key->sk_argument, typbyval, typlen)));
+			hash = hash_combine(hash,
+								hash_bytes((unsigned char *) DatumGetPointer(key->sk_argument),
+										   datumGetSize(key->sk_argument, typbyval, typlen)));
 	}
 	return hash;
 }

@@ -216,6 +216,7 @@ extern void tw_constraint_settle(void);
 /* ---------- in qual.c ---------- */
 
 extern List *tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params);
+extern List *tw_qual_of_any_row(List *clauses);
 
 /* The filter of a scan node; index: with the keys of an index scan */
 extern List *tw_qual_clauses(Plan *plan, bool index, List **index_tlist);

@@ -53,8 +53,8 @@ add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
 
 		if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
 		{
-			TwCondition *condition = tw_condition_add_scan(tw_track_relation(rel, snapshot), snapshot,
-														   NIL, which);
+			TwRelation *relation = tw_track_relation(rel, snapshot);
+			TwCondition *condition = tw_condition_add_scan(relation, snapshot, NIL, which);
 
 			if (condition != NULL)
 				result = lappend(result, condition);

@@ -8,6 +8,10 @@
  * when it depends on more than the row even then: on a subquery, on a value that the
  * plan computes, on functions that are not immutable.  Leaving a condition out can only
  * make more rows count.
+ *
+ * PostgreSQL puts what row security and security barriers demand first, so that no function
+ * of the user's gets to see other rows.  Where one of these is left out, what may leak (by
+ * what it does, or by its error) has to go as well.
  */
 #include "conflict/conflict.h"
 
@@ -16,6 +20,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
+#include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
@@ -125,6 +130,34 @@ unsafe_to_fold(Node *node, void *context)
 	return expression_tree_walker(node, unsafe_to_fold, context);
 }
 
+/* One condition with its values, ready to be kept; NULL: a row alone does not decide it */
+static Node *
+decided_by_row(Node *clause, List *index_tlist, ParamListInfo params)
+{
+	if (needs_values(clause, NULL))
+	{
+		ValueContext context = {params, index_tlist, false};
+
+		clause = insert_values(clause, &context);
+		if (context.failed)
+			return NULL;
+	}
+	if (contain_mutable_functions(clause))
+	{
+		PlannerGlobal glob = {.type = T_PlannerGlobal};
+		PlannerInfo root = {.type = T_PlannerInfo};
+
+		if (contain_volatile_functions(clause) || unsafe_to_fold(clause, NULL))
+			return NULL;
+		root.glob = &glob;
+		clause = estimate_expression_value(&root, clause);
+		fix_opfuncids(clause);
+		if (contain_mutable_functions(clause))
+			return NULL;
+	}
+	return clause;
+}
+
 /*
  * The conditions of a list that a row alone decides, ready to be kept: new trees in
  * the current memory context, or the old ones where they need no change.  Runs
@@ -134,34 +167,32 @@ List *
 tw_qual_of_row(List *clauses, List *index_tlist, ParamListInfo params)
 {
 	List	   *result = NIL;
+	bool		left_out = false;
 	ListCell   *lc;
 
 	foreach(lc, clauses)
 	{
-		Node	   *clause = lfirst(lc);
+		Node	   *clause = decided_by_row(lfirst(lc), index_tlist, params);
 
-		if (needs_values(clause, NULL))
-		{
-			ValueContext context = {params, index_tlist, false};
+		if (clause == NULL)
+			left_out = true;
+		else if (!left_out || !contain_leaked_vars(clause))
+			result = lappend(result, clause);
+	}
+	return result;
+}
 
-			clause = insert_values(clause, &context);
-			if (context.failed)
-				continue;
-		}
-		if (contain_mutable_functions(clause))
-		{
-			PlannerGlobal glob = {.type = T_PlannerGlobal};
-			PlannerInfo root = {.type = T_PlannerInfo};
+/* Those of kept conditions that may see any row, whatever has been left out before them */
+List *
+tw_qual_of_any_row(List *clauses)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
 
-			if (contain_volatile_functions(clause) || unsafe_to_fold(clause, NULL))
-				continue;
-			root.glob = &glob;
-			clause = estimate_expression_value(&root, clause);
-			fix_opfuncids(clause);
-			if (contain_mutable_functions(clause))
-				continue;
-		}
-		result = lappend(result, clause);
+	foreach(lc, clauses)
+	{
+		if (!contain_leaked_vars(lfirst(lc)))
+			result = lappend(result, lfirst(lc));
 	}
 	return result;
 }

@@ -34,7 +34,7 @@ typedef struct Moment
 } Moment;
 
 static Moment moments[MOMENTS];	/* a ring, oldest overwritten */
-static int	nmoments = 0;		/* ever noted */
+static int64 nmoments = 0;		/* ever noted */
 static TimestampTz noted_at = 0;
 
 static void
@@ -85,7 +85,7 @@ tw_quiet_lsn(TransactionId xmin)
 
 	/* xmin as a full transaction id: it is less than 2^31 behind */
 	oldest = U64FromFullTransactionId(now) - (uint32) (XidFromFullTransactionId(now) - xmin);
-	for (int i = nmoments - 1; i >= 0 && i >= nmoments - MOMENTS; i--)
+	for (int64 i = nmoments - 1; i >= 0 && i >= nmoments - MOMENTS; i--)
 	{
 		if (moments[i % MOMENTS].next <= oldest)
 			return moments[i % MOMENTS].lsn;

@@ -174,7 +174,11 @@ free_versions(Versions *versions)
 	versions->n = 0;
 }
 
-/* Up to which LSN pages need not be looked at; none for what is not WAL-logged */
+/*
+ * Up to which LSN pages need not be looked at; none for what is not WAL-logged.  Hint bits
+ * may give a page another LSN under a share lock, so it must be read with
+ * BufferGetLSNAtomic().
+ */
 static XLogRecPtr
 quiet_lsn(const TwRelation *relation, TransactionId xmin)
 {
@@ -191,7 +195,8 @@ take_page(Versions *versions, Buffer buffer, Oid relid, TransactionId xmin, XLog
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	max = PageIsNew(page) || PageGetLSN(page) <= quiet ? 0 : PageGetMaxOffsetNumber(page);
+	max = PageIsNew(page) || BufferGetLSNAtomic(buffer) <= quiet ?
+		0 : PageGetMaxOffsetNumber(page);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
 	{
 		ItemId		lp = PageGetItemId(page, offset);
@@ -380,7 +385,7 @@ take_chain(Versions *versions, Buffer buffer, ItemPointer root, Oid relid, XLogR
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	if (PageGetLSN(page) <= quiet && condition->complete)
+	if (BufferGetLSNAtomic(buffer) <= quiet && condition->complete)
 		offset = InvalidOffsetNumber;
 	while (offset >= FirstOffsetNumber && offset <= PageGetMaxOffsetNumber(page))
 	{
@@ -477,6 +482,8 @@ scan_without_index(Relation rel, TwRelation *relation, TwCondition *condition,
 	TwCondition all = *condition;
 
 	all.next = NULL;
+	/* the keys may have been what hides rows from the user's functions */
+	all.qual = tw_qual_of_any_row(condition->qual);
 	alone.whole = NULL;
 	alone.probes = NULL;
 	alone.scans = &all;
@@ -587,7 +594,7 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
-		if (PageGetLSN(page) <= quiet)
+		if (BufferGetLSNAtomic(buffer) <= quiet)
 		{
 			while (i < relation->nrows && rows[i].block == block)
 				i++;
@@ -595,7 +602,8 @@ tw_scan_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg)
 		for (; i < relation->nrows && rows[i].block == block && !changed; i++)
 		{
 			changed = row_changed(page, &rows[i], &conflict);
-			if (changed && ItemPointerGetOffsetNumber(&conflict.tid) <= PageGetMaxOffsetNumber(page) &&
+			if (changed &&
+				ItemPointerGetOffsetNumber(&conflict.tid) <= PageGetMaxOffsetNumber(page) &&
 				ItemIdIsNormal(PageGetItemId(page, rows[i].offset)))
 			{
 				Versions	version = {0};

@@ -469,7 +469,8 @@ static bool
 committed_before(TransactionId xid, Snapshot snapshot)
 {
 	return xid == FrozenTransactionId || xid == BootstrapTransactionId ||
-		(TransactionIdIsNormal(xid) && !XidInMVCCSnapshot(xid, snapshot) && TransactionIdDidCommit(xid));
+		(TransactionIdIsNormal(xid) && !XidInMVCCSnapshot(xid, snapshot) &&
+		 TransactionIdDidCommit(xid));
 }
 
 /* Had the version of a row gone when the snapshot was taken? */

@@ -76,7 +76,7 @@ may_be_altered(Oid relid)
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
-	return tw_lock_held_by_me(&tag, AccessExclusiveLock);
+	return tw_lock_held(&tag, AccessExclusiveLock);
 }
 
 /*
@@ -166,9 +166,9 @@ tw_validate_all(TwConflictSink sink, void *arg)
 		if (!validate_children(lfirst_oid(lc), sink, arg))
 			return false;
 	}
-	for (TwRelation *relation = tw_track->first_relation; relation != NULL; relation = relation->next)
+	for (TwRelation *r = tw_track->first_relation; r != NULL; r = r->next)
 	{
-		if (!validate_relation(relation, sink, arg))
+		if (!validate_relation(r, sink, arg))
 			return false;
 	}
 	return true;

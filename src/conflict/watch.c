@@ -44,30 +44,14 @@ typedef struct Watch
 	List	   *named;			/* NamedParam */
 } Watch;
 
-/* No words are keywords here: every one arrives as an identifier */
-static int
-no_keyword(const void *key, size_t length)
-{
-	return 0;
-}
-
-static const uint16 no_offsets[1] = {0};
-
-static const ScanKeywordList no_keywords = {
-	.kw_string = "",
-	.kw_offsets = no_offsets,
-	.hash = no_keyword,
-	.num_keywords = 0,
-	.max_kw_len = 0
-};
-
 /* ---------- parameters ---------- */
 
 /* A value as a literal: of no type yet, or jsonb */
 static Node *
 param_literal(Watch *watch, const char *name, int location, ParseState *pstate)
 {
-	JsonbValue *value = getKeyJsonValueFromContainer(&watch->params->root, name, strlen(name), NULL);
+	JsonbValue *value = getKeyJsonValueFromContainer(&watch->params->root, name, strlen(name),
+													 NULL);
 	Const	   *literal;
 	Datum		datum = (Datum) 0;
 	Oid			type = UNKNOWNOID;
@@ -142,11 +126,10 @@ static void
 cut_params(Watch *watch, char *text)
 {
 	core_yy_extra_type extra;
-	core_yyscan_t scanner = scanner_init(text, &extra, &no_keywords, no_offsets);
+	core_yyscan_t scanner = tw_scanner_begin(text, &extra);
 	char	   *source = pstrdup(text);
 	int			colon = -1;
 
-	extra.escape_string_warning = false;
 	for (;;)
 	{
 		core_YYSTYPE value;

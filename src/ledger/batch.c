@@ -21,6 +21,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "common/hashfn.h"
 #include "engine/citus.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -127,6 +128,16 @@ tw_batch_keys(const char *job, const char *batch_id, Datum *keys)
 {
 	keys[0] = CStringGetTextDatum(job);
 	keys[1] = CStringGetTextDatum(batch_id);
+}
+
+/* An object lock on a batch: job and batch_id hashed, in the class of one of our tables */
+void
+tw_batch_tag(LOCKTAG *tag, TwTable table, const char *job, const char *batch_id)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(table),
+					   hash_combine(hash_bytes((const unsigned char *) job, strlen(job)),
+									hash_bytes((const unsigned char *) batch_id, strlen(batch_id))),
+					   0);
 }
 
 /* What a batch did; false: it was never finished by its caller */

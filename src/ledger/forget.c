@@ -17,7 +17,6 @@
 #include "tw.h"
 
 #include "access/htup_details.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
@@ -25,27 +24,17 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-static void batch_tag(LOCKTAG *tag, const char *job, const char *batch_id);
 static void lock_batch(const char *job, const char *batch_id);
 static void find_for_delete(const char *job, const char *batch_id, TwRow *row);
 
 /* ---------- the lock ---------- */
 
 static void
-batch_tag(LOCKTAG *tag, const char *job, const char *batch_id)
-{
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(TW_TABLE_BATCH),
-					   hash_combine(hash_bytes((const unsigned char *) job, strlen(job)),
-									hash_bytes((const unsigned char *) batch_id, strlen(batch_id))),
-					   0);
-}
-
-static void
 lock_batch(const char *job, const char *batch_id)
 {
 	LOCKTAG		tag;
 
-	batch_tag(&tag, job, batch_id);
+	tw_batch_tag(&tag, TW_TABLE_BATCH, job, batch_id);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
@@ -54,7 +43,7 @@ tw_forget_wait(TransactionId xid, const char *job, const char *batch_id)
 {
 	LOCKTAG		tag;
 
-	batch_tag(&tag, job, batch_id);
+	tw_batch_tag(&tag, TW_TABLE_BATCH, job, batch_id);
 	if (LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 	{
 		(void) LockRelease(&tag, ShareLock, false);

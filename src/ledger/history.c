@@ -29,7 +29,6 @@ enum
 };
 
 static void push_string(JsonbParseState **state, JsonbIteratorToken token, const char *s);
-static void push_number(JsonbParseState **state, const char *key, int64 value);
 static TupleDesc outcome_tupdesc(void);
 
 /* ---------- operations ---------- */
@@ -45,8 +44,8 @@ push_string(JsonbParseState **state, JsonbIteratorToken token, const char *s)
 	pushJsonbValue(state, token, &value);
 }
 
-static void
-push_number(JsonbParseState **state, const char *key, int64 number)
+void
+tw_history_push_number(JsonbParseState **state, const char *key, int64 number)
 {
 	JsonbValue	value;
 
@@ -67,7 +66,7 @@ tw_history_operations(const TwOperation *ops, int nops)
 		char	   *name = OidIsValid(ops[i].relation) ? get_rel_name(ops[i].relation) : NULL;
 
 		pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-		push_number(&state, "line", ops[i].line);
+		tw_history_push_number(&state, "line", ops[i].line);
 		push_string(&state, WJB_KEY, "command");
 		push_string(&state, WJB_VALUE, ops[i].command);
 		if (name != NULL)		/* it may have been dropped since */
@@ -78,8 +77,8 @@ tw_history_operations(const TwOperation *ops, int nops)
 			push_string(&state, WJB_VALUE,
 						quote_qualified_identifier(get_namespace_name_or_temp(namespace), name));
 		}
-		push_number(&state, "rows", ops[i].rows);
-		push_number(&state, "executions", ops[i].executions);
+		tw_history_push_number(&state, "rows", ops[i].rows);
+		tw_history_push_number(&state, "executions", ops[i].executions);
 		pushJsonbValue(&state, WJB_END_OBJECT, NULL);
 	}
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL));

@@ -74,6 +74,14 @@ tw_job_check_interval(const char *what, const Interval *interval)
 				 errmsg("%s must not be negative", what)));
 }
 
+TimestampTz
+tw_job_time_before(const Interval *age)
+{
+	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_mi_interval,
+												   TimestampTzGetDatum(GetCurrentTimestamp()),
+												   IntervalPGetDatum(age)));
+}
+
 static void
 job_from_row(const TwRow *row, TwJob *job)
 {
@@ -378,7 +386,11 @@ tw_create_job(PG_FUNCTION_ARGS)
 	tw_batch_check_writable("tw.create_job()");
 	tw_job_check_name(job);
 	if (retention != NULL)
+	{
 		tw_job_check_interval("retention", retention);
+		/* what cannot be counted back from now would fail whenever it is used */
+		(void) tw_job_time_before(retention);
+	}
 	do
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -46,9 +46,7 @@ cutoff(const TwJob *job, const Interval *older_than)
 				 job == NULL ? errmsg("older_than must not be null without a job") :
 				 errmsg("older_than must not be null for a job without retention")));
 	tw_job_check_interval("older_than", older_than);
-	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_mi_interval,
-												   TimestampTzGetDatum(GetCurrentTimestamp()),
-												   IntervalPGetDatum(older_than)));
+	return tw_job_time_before(older_than);
 }
 
 /* Deletes a batch and its outcome; false: it is not committed, or somebody else is at it */

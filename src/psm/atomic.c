@@ -8,6 +8,7 @@
  */
 #include "psm/psm.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -16,20 +17,61 @@
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 
 PG_FUNCTION_INFO_V1(tw_atomic);
 
 /* ---------- RETURN ---------- */
+
+/*
+ * The same row without the name of its type.  to_jsonb() keeps pointing to the names of the
+ * columns when it has given up its hold on a named type, which goes away should an
+ * invalidation come while values are converted: the keys would be garbage.  The descriptions of
+ * anonymous types stay.
+ */
+static Datum
+anonymous_row(Datum value)
+{
+	HeapTupleHeader row = DatumGetHeapTupleHeader(value);
+	TupleDesc	named;
+	TupleDesc	anonymous;
+	HeapTupleData tuple;
+	Datum	   *values;
+	bool	   *nulls;
+
+	if (HeapTupleHeaderGetTypeId(row) == RECORDOID)
+		return value;
+	named = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(row), HeapTupleHeaderGetTypMod(row));
+	tuple.t_len = HeapTupleHeaderGetDatumLength(row);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = row;
+	values = palloc(named->natts * sizeof(Datum));
+	nulls = palloc(named->natts * sizeof(bool));
+	heap_deform_tuple(&tuple, named, values, nulls);
+	anonymous = CreateTupleDescCopy(named);
+	ReleaseTupleDesc(named);
+	anonymous->tdtypeid = RECORDOID;
+	anonymous->tdtypmod = -1;
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(anonymous), values, nulls));
+}
 
 /* to_jsonb() of a value of a type known only now */
 static Jsonb *
 value_to_jsonb(Datum value, Oid type)
 {
 	FmgrInfo	flinfo;
-	List	   *args = list_make1(makeNullConst(type, -1, InvalidOid));
+	List	   *args;
 
+	if (type != RECORDOID && type_is_rowtype(type))
+	{
+		value = anonymous_row(value);
+		type = RECORDOID;
+	}
+	args = list_make1(makeNullConst(type, -1, InvalidOid));
 	fmgr_info(F_TO_JSONB, &flinfo);
 	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, args, InvalidOid, InvalidOid,
 											 COERCE_EXPLICIT_CALL), &flinfo);

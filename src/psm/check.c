@@ -521,7 +521,8 @@ check_expression(PsmExpr *expr)
 		stmt = (Node *) ((PLAssignStmt *) stmt)->val;
 	select = castNode(SelectStmt, stmt);
 	target = select->targetList ? linitial_node(ResTarget, select->targetList) : NULL;
-	if (list_length(select->targetList) != 1 || target->name != NULL || target->indirection != NIL ||
+	if (list_length(select->targetList) != 1 ||
+		target->name != NULL || target->indirection != NIL ||
 		select->distinctClause != NIL || select->fromClause != NIL ||
 		select->whereClause != NULL || select->groupClause != NIL ||
 		select->havingClause != NULL || select->windowClause != NIL ||

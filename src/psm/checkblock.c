@@ -368,7 +368,8 @@ expr_type(PsmExpr *expr)
 {
 	TupleDesc	columns = expr_columns(expr);
 
-	return columns != NULL && columns->natts == 1 ? TupleDescAttr(columns, 0)->atttypid : InvalidOid;
+	return columns != NULL && columns->natts == 1 ?
+		TupleDescAttr(columns, 0)->atttypid : InvalidOid;
 }
 
 static void

@@ -19,7 +19,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
-#include "utils/numeric.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -29,6 +28,7 @@ PG_FUNCTION_INFO_V1(tw_run_chunks);
 /* A call; lives as long as the CALL's portal */
 typedef struct Chunks
 {
+	MemoryContext mcxt;			/* this lives there */
 	PsmRun		run;			/* of the current chunk */
 	const char *batch_id;
 	Jsonb	   *params;			/* as given */
@@ -44,28 +44,6 @@ typedef struct Chunks
 
 /* ---------- the parameters of a chunk ---------- */
 
-static void
-push_key(JsonbParseState **state, const char *key)
-{
-	JsonbValue	value;
-
-	value.type = jbvString;
-	value.val.string.val = unconstify(char *, key);
-	value.val.string.len = strlen(key);
-	pushJsonbValue(state, WJB_KEY, &value);
-}
-
-static void
-push_number(JsonbParseState **state, const char *key, int64 number)
-{
-	JsonbValue	value;
-
-	push_key(state, key);
-	value.type = jbvNumeric;
-	value.val.numeric = int64_to_numeric(number);
-	pushJsonbValue(state, WJB_VALUE, &value);
-}
-
 /* params and two numbers */
 static Jsonb *
 with_numbers(Jsonb *params, const char *name1, int64 number1, const char *name2, int64 number2)
@@ -79,8 +57,8 @@ with_numbers(Jsonb *params, const char *name1, int64 number1, const char *name2,
 	{
 		if (token == WJB_END_OBJECT)
 		{
-			push_number(&state, name1, number1);
-			push_number(&state, name2, number2);
+			tw_history_push_number(&state, name1, number1);
+			tw_history_push_number(&state, name2, number2);
 			return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 		}
 		(void) pushJsonbValue(&state, token, token == WJB_BEGIN_OBJECT ? NULL : &value);
@@ -120,6 +98,7 @@ chunks_create(FunctionCallInfo fcinfo)
 	PsmRun	   *run = &chunks->run;
 	Jsonb	   *params;
 
+	chunks->mcxt = mcxt;
 	run->claim.job = tw_argument_text(fcinfo, 0, "job");
 	chunks->batch_id = tw_argument_text(fcinfo, 1, "batch_id");
 	(void) tw_batch_requested(run->claim.job, chunks->batch_id);
@@ -252,5 +231,6 @@ tw_run_chunks(PG_FUNCTION_ARGS)
 	values[0] = Int64GetDatum(chunks->total);
 	values[1] = Int64GetDatum(chunks->skipped);
 	values[2] = Int64GetDatum(chunks->rows);
+	MemoryContextDelete(chunks->mcxt);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }

@@ -68,8 +68,9 @@ struct PsmFunction
 /* One call of a function that is no trigger */
 typedef struct FunctionCall
 {
-	PsmFunction function;		/* as it was called: the entry may be compiled anew meanwhile, but what
-								 * this points to lives as long as the script that is running */
+	PsmFunction function;		/* as it was called: the entry may be compiled anew meanwhile,
+								 * but what this points to lives as long as the script that
+								 * is running */
 	FunctionCallInfo fcinfo;
 	MemoryContext caller;		/* where the result goes */
 	ResourceOwner owner;		/* and whose its file is */

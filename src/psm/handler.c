@@ -31,7 +31,8 @@ psm_inline_handler(PG_FUNCTION_ARGS)
 	Jsonb	   *params = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
 	TwOutcome	outcome = {0};
 
-	psm_block_run(code->source_text, strlen(code->source_text), params, PSM_LEAVE_DEFERRED, &outcome);
+	psm_block_run(code->source_text, strlen(code->source_text), params, PSM_LEAVE_DEFERRED,
+				  &outcome);
 	PG_RETURN_VOID();
 }
 

@@ -559,8 +559,9 @@ param_compile(ParamListInfo params, Param *param, ExprState *state, Datum *resv,
 	if (slot->kind == PSM_SLOT_VAR && slot->var->kind == PSM_VAR_SCALAR &&
 		slot->type == param->paramtype)
 	{
-		scratch.d.cparam.paramfunc =
-			slot->var->expanded && !is_overwritten(expr, param, slot->var) ? eval_array : eval_scalar;
+		scratch.d.cparam.paramfunc = eval_scalar;
+		if (slot->var->expanded && !is_overwritten(expr, param, slot->var))
+			scratch.d.cparam.paramfunc = eval_array;
 		scratch.d.cparam.paramid = slot->var->number;
 	}
 	else
@@ -746,12 +747,12 @@ json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
 {
 	JsonbIterator *it = JsonbIteratorInit(array);
 	JsonbValue	v;
-	JsonbIteratorToken tok = JsonbIteratorNext(&it, &v, true);
 	bool		first = true;
 
 	check_stack_depth();
+	(void) JsonbIteratorNext(&it, &v, true);	/* WJB_BEGIN_ARRAY */
 	appendStringInfoChar(out, '{');
-	while ((tok = JsonbIteratorNext(&it, &v, true)) == WJB_ELEM)
+	while (JsonbIteratorNext(&it, &v, true) == WJB_ELEM)
 	{
 		if (!first)
 			appendStringInfoChar(out, ',');

@@ -111,7 +111,8 @@ parse_variables(PsmParser *p, PsmCompound *block)
 
 	refuse_declaration(p);
 	do
-		names = lappend(names, unconstify(PsmToken *, psm_expect_name(p, "The name of a variable")));
+		names = lappend(names,
+						unconstify(PsmToken *, psm_expect_name(p, "The name of a variable")));
 	while (psm_accept_char(p, ','));
 
 	end = find_type_end(p);

@@ -635,7 +635,9 @@ psm_parse_query(PsmParser *p, int stops, const char *what)
 static bool
 makes_table(const PsmParser *p, const PsmToken *word)
 {
-	static const char *const words[] = {"temp", "temporary", "unlogged", "table", "local", "global"};
+	static const char *const words[] = {
+		"temp", "temporary", "unlogged", "table", "local", "global"
+	};
 
 	for (int i = 0; i < lengthof(words); i++)
 		if (psm_is_word(word, words[i]))

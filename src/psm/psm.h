@@ -41,7 +41,7 @@ typedef struct PsmExec PsmExec;
 
 /* In scan.c */
 
-/* Token types; single characters stand for themselves.  Numbers from 258 on are core_yylex's own. */
+/* Types: single characters stand for themselves, numbers from 258 on are core_yylex's own */
 typedef struct PsmToken
 {
 	int			type;			/* see compat.h: PSM_TOK_IDENT, ... ; 0 at the end */
@@ -50,7 +50,8 @@ typedef struct PsmToken
 	int			line;			/* of start, from 1 */
 	int			column;			/* of start, from 1, in characters */
 	bool		quoted;			/* an identifier in double quotes: never a keyword */
-	char	   *text;			/* identifiers: folded or unquoted; strings: their value; else NULL */
+	char	   *text;			/* identifiers: folded or unquoted; strings: their value; else
+								 * NULL */
 } PsmToken;
 
 /* Cuts source into tokens (palloc'd, the last has type 0).  Errors carry errposition in source. */
@@ -170,7 +171,8 @@ typedef enum PsmResult
 typedef struct PsmSavepoint
 {
 	bool		open;
-	bool		used;			/* holds something that must stay: renew before the next statement */
+	bool		used;			/* holds something that must stay: renew it before the next
+								 * statement */
 	int			level;			/* nest level of the subtransaction; 0: never opened */
 	MemoryContext oldcontext;
 	ResourceOwner oldowner;
@@ -306,8 +308,8 @@ extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type
 extern bool psm_rows_differ(TupleDesc from, TupleDesc to, const char *mismatch);
 extern void psm_cast_row(ExprContext *econtext, TupleDesc from, const Datum *values,
 						 const bool *nulls, TupleDesc to, Datum *to_values, bool *to_nulls);
-extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from, TupleDesc to,
-								MemoryContext mcxt, const char *mismatch);
+extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from,
+								TupleDesc to, MemoryContext mcxt, const char *mismatch);
 
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);

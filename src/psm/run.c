@@ -260,6 +260,7 @@ tw_run(PG_FUNCTION_ARGS)
 {
 	TwOutcome	outcome;
 	PsmRun	   *run;
+	Datum		result;
 
 	psm_run_require_call(fcinfo, "tw.run");
 	run = run_create(fcinfo);
@@ -267,5 +268,8 @@ tw_run(PG_FUNCTION_ARGS)
 		elog(ERROR, "SPI_connect_ext failed");
 	psm_run_batch(run, &outcome);
 	SPI_finish();
-	PG_RETURN_DATUM(run_result(fcinfo, &outcome));
+	result = run_result(fcinfo, &outcome);
+	/* the portal may be that of a DO block with very many calls */
+	MemoryContextDelete(run->mcxt);
+	PG_RETURN_DATUM(result);
 }

@@ -4,10 +4,9 @@
  *
  * core_yylex gives us comments, every kind of string, dollar quotes and Unicode
  * escapes exactly as the server will see them when it gets the pieces, so no
- * text can be cut in a place where PostgreSQL would not.  It is given an empty
- * keyword list: then every word arrives as an identifier, folded, and the
- * parser compares words by their text.  That also makes the scanner the same for
- * all versions, whose keyword numbers differ.
+ * text can be cut in a place where PostgreSQL would not.  Every word arrives as an
+ * identifier, folded (see scanner.c of the directory above), and the parser compares words
+ * by their text.
  *
  * Two settings of the session have a say in what a string is:
  * standard_conforming_strings and backslash_quote.  Whoever keeps tokens or
@@ -99,26 +98,6 @@ psm_errposition(const char *source, int offset)
 }
 
 /*
- * The keyword list is empty: never called, since every word is longer than the
- * longest keyword of none.
- */
-static int
-no_keyword(const void *key, size_t keylen)
-{
-	return -1;
-}
-
-static const uint16 no_offsets[1] = {0};
-
-static const ScanKeywordList no_keywords = {
-	.kw_string = "",
-	.kw_offsets = no_offsets,
-	.hash = no_keyword,
-	.num_keywords = 0,
-	.max_kw_len = 0
-};
-
-/*
  * One token: type, place and text.
  */
 static int
@@ -173,11 +152,7 @@ psm_scan(const char *source, int *ntokens)
 	int			allocated = 256;
 	int			n = 0;
 
-	scanner = scanner_init(source, &extra, &no_keywords, no_offsets);
-
-	/* the pieces are scanned again when they are parsed: one warning is enough */
-	extra.escape_string_warning = false;
-
+	scanner = tw_scanner_begin(source, &extra);
 	init_lines(&lines, source);
 	tokens = palloc(allocated * sizeof(PsmToken));
 	for (;;)

@@ -103,8 +103,9 @@ struct PsmHostRef
 	int			length;			/* bytes of the whole reference, :name or params.name */
 	int			host;			/* index in PsmScript.hosts */
 	bool		dotted;			/* params.name: a column of that name wins */
-	bool		cast_context;	/* stands before '::' or in CAST( or ANY( / ALL( / SOME(: an object or
-								 * array keeps the type of its place instead of jsonb */
+	bool		cast_context;	/* stands before '::' or in CAST( or ANY( / ALL( / SOME(: an
+								 * object or array keeps the type of its place instead of
+								 * jsonb */
 };
 
 /* A parameter of the script, by name */
@@ -133,16 +134,17 @@ struct PsmExpr
 	PsmPos		pos;
 	char	   *text;
 	int			prefix;			/* bytes at the start of text that are not the script's */
-	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an expression,
-								 * which is planned as PSM_LEAD and text */
+	RawParseMode mode;			/* RAW_PARSE_DEFAULT: a statement; RAW_PARSE_PLPGSQL_EXPR: an
+								 * expression, which is planned as PSM_LEAD and text */
 	PsmScope   *scope;			/* names are looked up from here outwards */
 	int			nvisible;		/* only vars with a smaller number are declared yet */
 	PsmHostRef *hosts;			/* by offset */
 	int			nhosts;
 	bool		lone_host;		/* the whole text is one :name: see psm_eval_for() */
-	PsmVar	   *target;			/* SET gives its value, which it may change in place, to this; or NULL */
-	bool		spliced;		/* a utility statement with :name: run from text made anew each time, a
-								 * quoted literal for each */
+	PsmVar	   *target;			/* SET gives its value, which it may change in place, to this;
+								 * or NULL */
+	bool		spliced;		/* a utility statement with :name: run from text made anew each
+								 * time, a quoted literal for each */
 
 	struct PsmPlan *plan;		/* owned by expr.c; NULL until first used */
 };
@@ -261,7 +263,8 @@ typedef struct PsmSqlStmt
 	PsmStmt		stmt;
 	PsmExpr    *sql;
 	List	   *into;			/* PsmTarget, NIL when no INTO */
-	const char *command;		/* "INSERT", "CREATE TABLE", ...: from the raw parse tree's command tag */
+	const char *command;		/* "INSERT", "CREATE TABLE", ...: from the raw parse tree's
+								 * command tag */
 	bool		utility;		/* not SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE */
 	bool		call;			/* CALL: variables receive output arguments */
 } PsmSqlStmt;
@@ -423,7 +426,8 @@ struct PsmScript
 	Jsonb	   *last_json;
 
 	List	   *retired;		/* SPIPlanPtr: plans replaced while they may be running */
-	uint64		shape;			/* bumped when a row's columns change: plans made before are made again */
+	uint64		shape;			/* bumped when a row's columns change: plans made before are
+								 * made again */
 };
 
 #endif							/* TW_TREE_H */

@@ -111,8 +111,11 @@ trigger_value(const TriggerData *data, TriggerVar var)
 		case VAR_TABLE_NAME:
 			return DirectFunctionCall1(namein, CStringGetDatum(RelationGetRelationName(rel)));
 		case VAR_TABLE_SCHEMA:
-			return DirectFunctionCall1(namein,
-									   CStringGetDatum(get_namespace_name(RelationGetNamespace(rel))));
+			{
+				char	   *schema = get_namespace_name(RelationGetNamespace(rel));
+
+				return DirectFunctionCall1(namein, CStringGetDatum(schema));
+			}
 		case VAR_NARGS:
 			return Int32GetDatum(trigger->tgnargs);
 		case VAR_ARGV:

@@ -334,5 +334,5 @@ tw_recover(PG_FUNCTION_ARGS)
 
 	result[0] = Int32GetDatum(recovery->committed);
 	result[1] = Int32GetDatum(recovery->aborted);
-	PG_RETURN_DATUM(tw_resolution_end(fcinfo, 2, result));
+	PG_RETURN_DATUM(tw_resolution_end(fcinfo, mcxt, 2, result));
 }

@@ -78,16 +78,20 @@ tw_resolution_commit(MemoryContext mcxt)
 }
 
 Datum
-tw_resolution_end(FunctionCallInfo fcinfo, int n, Datum *values)
+tw_resolution_end(FunctionCallInfo fcinfo, MemoryContext mcxt, int n, Datum *values)
 {
 	TupleDesc	tupdesc;
 	bool		nulls[8] = {false};
+	Datum		result;
 
 	SPI_finish();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE ||
 		tupdesc->natts != n)
 		elog(ERROR, "procedure must return a row of %d columns", n);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	result = HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	/* the portal may be that of a DO block with very many calls */
+	MemoryContextDelete(mcxt);
+	return result;
 }
 
 /* ---------- who may ---------- */
@@ -337,7 +341,7 @@ tw_commit_prepared(PG_FUNCTION_ARGS)
 
 	tw_resolution_commit(mcxt);
 	status = CStringGetTextDatum(resolve_gid(gid, true, NULL, mcxt));
-	PG_RETURN_DATUM(tw_resolution_end(fcinfo, 1, &status));
+	PG_RETURN_DATUM(tw_resolution_end(fcinfo, mcxt, 1, &status));
 }
 
 /* CALL tw.abort_prepared(gid, reason, INOUT status) */
@@ -352,5 +356,5 @@ tw_abort_prepared(PG_FUNCTION_ARGS)
 
 	tw_resolution_commit(mcxt);
 	status = CStringGetTextDatum(resolve_gid(gid, false, reason, mcxt));
-	PG_RETURN_DATUM(tw_resolution_end(fcinfo, 1, &status));
+	PG_RETURN_DATUM(tw_resolution_end(fcinfo, mcxt, 1, &status));
 }

@@ -93,7 +93,11 @@ is_possible(const StageTarget *target, Relation rel)
 	return indexes_are_immediate(rel);
 }
 
-/* The source's column of each of the target's, 0 for a dropped one; NULL: rows can be taken as they are */
+/*
+ * The source's column of each of the target's, 0 for a dropped one; NULL: rows can
+ * be taken as they are.  Not those of a table that got a column with a default: the
+ * stored rows may be without it, and each table would put its own default there.
+ */
 static AttrNumber *
 map_columns(Relation rel, Relation staging)
 {
@@ -102,13 +106,15 @@ map_columns(Relation rel, Relation staging)
 	AttrNumber *map = palloc0(sizeof(AttrNumber) * to->natts);
 	bool		same = to->natts == from->natts;
 
+	for (int i = 0; i < from->natts; i++)
+		same = same && !TupleDescAttr(from, i)->atthasmissing;
 	for (int i = 0; i < to->natts; i++)
 	{
-		if (TupleDescAttr(to, i)->attisdropped)
-			same = false;
-		else
-			map[i] = get_attnum(RelationGetRelid(staging), NameStr(TupleDescAttr(to, i)->attname));
-		same = same && map[i] == i + 1;
+		Form_pg_attribute attr = TupleDescAttr(to, i);
+
+		if (!attr->attisdropped)
+			map[i] = get_attnum(RelationGetRelid(staging), NameStr(attr->attname));
+		same = same && !attr->atthasmissing && map[i] == i + 1;
 	}
 	if (!same)
 		return map;
@@ -139,10 +145,15 @@ sink_open(Sink *sink, Relation rel, Relation staging)
 static void
 sink_flush(Sink *sink)
 {
+	MemoryContext old;
+
 	CHECK_FOR_INTERRUPTS();
 	if (sink->n == 0)
 		return;
+	/* what it makes of toasted rows it does not free */
+	old = MemoryContextSwitchTo(GetPerTupleMemoryContext(sink->estate));
 	table_multi_insert(sink->rel, sink->slots, sink->n, sink->cid, 0, NULL);
+	MemoryContextSwitchTo(old);
 	for (int i = 0; i < sink->n; i++)
 	{
 		TupleTableSlot *slot = sink->slots[i];

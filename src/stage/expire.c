@@ -27,7 +27,7 @@ stage_abort(const StageBatch *batch, const char *action, const char *reason)
 	stage_schema_drop(batch->number);
 }
 
-/* tw.abort_batch(job, batch_id, epoch, reason) RETURNS boolean */
+/* tw.abort_batch(job, batch_id, epoch, reason) RETURNS void */
 Datum
 tw_abort_batch(PG_FUNCTION_ARGS)
 {

@@ -13,12 +13,17 @@
 #include "stage/stage.h"
 
 #include "access/detoast.h"
+#include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/typcache.h"
 
 #define GUARD_FETCH 1000
 
@@ -36,17 +41,68 @@ add_bytes(pg_cryptohash_ctx *ctx, const void *bytes, size_t length)
 		elog(ERROR, "could not compute a digest");
 }
 
+static void add_value(pg_cryptohash_ctx *ctx, Datum value, bool isnull, Oid type, int16 typlen,
+					  bool typbyval);
+
+/*
+ * A row without a type of its own is stored with a number that is the session's, so its
+ * columns count instead
+ */
 static void
-add_value(pg_cryptohash_ctx *ctx, Datum value, bool isnull, Form_pg_attribute attr)
+add_record(pg_cryptohash_ctx *ctx, Datum value)
+{
+	HeapTupleHeader header = DatumGetHeapTupleHeader(value);
+	TupleDesc	tupdesc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(header),
+												 HeapTupleHeaderGetTypMod(header));
+	HeapTupleData tuple;
+
+	check_stack_depth();
+	tuple.t_len = HeapTupleHeaderGetDatumLength(header);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = header;
+	add_bytes(ctx, &tupdesc->natts, sizeof(tupdesc->natts));
+	for (int i = 0; i < tupdesc->natts; i++)
+	{
+		Form_pg_attribute attr = TupleDescAttr(tupdesc, i);
+		bool		isnull;
+		Datum		column = heap_getattr(&tuple, i + 1, tupdesc, &isnull);
+
+		add_value(ctx, column, isnull, attr->atttypid, attr->attlen, attr->attbyval);
+	}
+	ReleaseTupleDesc(tupdesc);
+}
+
+/* The same for each of an array of such rows */
+static void
+add_records(pg_cryptohash_ctx *ctx, Datum value)
+{
+	ArrayType  *array = DatumGetArrayTypeP(value);
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+
+	add_bytes(ctx, ARR_DIMS(array), sizeof(int) * ARR_NDIM(array));
+	deconstruct_array(array, RECORDOID, -1, false, TYPALIGN_DOUBLE, &elements, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		add_value(ctx, elements[i], nulls[i], RECORDOID, -1, false);
+}
+
+static void
+add_value(pg_cryptohash_ctx *ctx, Datum value, bool isnull, Oid type, int16 typlen, bool typbyval)
 {
 	uint64		length;
 
 	add_bytes(ctx, &isnull, sizeof(bool));
 	if (isnull)
 		return;
-	if (attr->attbyval)
+	if (type == RECORDOID)
+		add_record(ctx, value);
+	else if (type == RECORDARRAYOID)
+		add_records(ctx, value);
+	else if (typbyval)
 		add_bytes(ctx, &value, sizeof(Datum));
-	else if (attr->attlen == -1)
+	else if (typlen == -1)
 	{
 		struct varlena *bytes = pg_detoast_datum_packed((struct varlena *) DatumGetPointer(value));
 
@@ -58,7 +114,7 @@ add_value(pg_cryptohash_ctx *ctx, Datum value, bool isnull, Form_pg_attribute at
 	}
 	else
 	{
-		length = attr->attlen == -2 ? strlen(DatumGetCString(value)) + 1 : attr->attlen;
+		length = typlen == -2 ? strlen(DatumGetCString(value)) + 1 : typlen;
 		add_bytes(ctx, DatumGetPointer(value), length);
 	}
 }
@@ -74,10 +130,11 @@ add_row(Digest *digest, HeapTuple tuple, TupleDesc tupdesc)
 		elog(ERROR, "could not compute a digest");
 	for (int i = 0; i < tupdesc->natts; i++)
 	{
+		Form_pg_attribute attr = TupleDescAttr(tupdesc, i);
 		bool		isnull;
 		Datum		value = heap_getattr(tuple, i + 1, tupdesc, &isnull);
 
-		add_value(ctx, value, isnull, TupleDescAttr(tupdesc, i));
+		add_value(ctx, value, isnull, attr->atttypid, attr->attlen, attr->attbyval);
 	}
 	if (pg_cryptohash_final(ctx, hash, sizeof(hash)) < 0)
 		elog(ERROR, "could not compute a digest");

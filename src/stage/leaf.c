@@ -11,7 +11,8 @@
  * Nothing may be lost by not going through an INSERT: a target with triggers,
  * foreign keys or row security, or columns that number themselves, is out, and so
  * is a partition whose rows cannot be read as another table's: with columns that
- * were dropped, in a tablespace, or not permanent.
+ * were dropped, or added with a default that older rows do not have in them, in a
+ * tablespace, or not permanent.
  */
 #include "stage/stage.h"
 
@@ -65,7 +66,9 @@ leaf_is_plain(Relation leaf)
 		return false;
 	for (int i = 0; i < RelationGetNumberOfAttributes(leaf); i++)
 	{
-		if (TupleDescAttr(RelationGetDescr(leaf), i)->attisdropped)
+		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(leaf), i);
+
+		if (attr->attisdropped || attr->atthasmissing)
 			return false;
 	}
 	foreach(lc, RelationGetIndexList(leaf))
@@ -219,7 +222,7 @@ same_columns(TupleDesc a, TupleDesc b)
 		Form_pg_attribute x = TupleDescAttr(a, i);
 		Form_pg_attribute y = TupleDescAttr(b, i);
 
-		if (x->attisdropped || y->attisdropped || x->atttypid != y->atttypid ||
+		if (x->attisdropped || y->attisdropped || y->atthasmissing || x->atttypid != y->atttypid ||
 			x->atttypmod != y->atttypmod || x->attcollation != y->attcollation ||
 			x->attgenerated != y->attgenerated || (x->attnotnull && !y->attnotnull) ||
 			strcmp(NameStr(x->attname), NameStr(y->attname)) != 0)

@@ -18,6 +18,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
@@ -83,12 +84,15 @@ startup(void)
 
 	if (next_startup != NULL)
 		next_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	slots = ShmemInitStruct("transactional_writer progress", slots_size(), &found);
-	if (found)
-		return;
-	memset(slots, 0, slots_size());
-	for (int i = 0; i < MaxBackends; i++)
-		SpinLockInit(&slots[i].lock);
+	if (!found)
+	{
+		memset(slots, 0, slots_size());
+		for (int i = 0; i < MaxBackends; i++)
+			SpinLockInit(&slots[i].lock);
+	}
+	LWLockRelease(AddinShmemInitLock);
 }
 
 /* From _PG_init() */

@@ -36,6 +36,9 @@ TwBlockRunner tw_block_runner = NULL;
 
 #define MAX_NAMED_TASKS 20
 
+/* Of so many tasks at most the missing ones are looked for by their names */
+#define MAX_NUMBERED_TASKS 100000
+
 /* A publish that is under way */
 typedef struct Publish
 {
@@ -99,13 +102,16 @@ split_name(const char *name, int *prefix, int *digits, int64 *number)
 static List *
 missing_names(const List *tasks, int expected)
 {
-	bool	   *seen = palloc0(sizeof(bool) * ((Size) expected + 1));
+	bool	   *seen;
 	List	   *missing = NIL;
 	int			prefix = -1;
 	int			width = 0;
 	char	   *first = NULL;
 	ListCell   *lc;
 
+	if (expected > MAX_NUMBERED_TASKS)
+		return NIL;
+	seen = palloc0(sizeof(bool) * (expected + 1));
 	foreach(lc, tasks)
 	{
 		char	   *name = ((StageTask *) lfirst(lc))->task;
@@ -187,7 +193,11 @@ check_tasks(const StageBatch *batch, const List *tasks)
 	}
 }
 
-/* Adds up the manifest, and returns the latest transaction of a task; a task that our snapshot does not show cannot be published with it */
+/*
+ * Adds up the manifest, and returns the latest transaction of a task.  A task that our
+ * snapshot does not show cannot be published with it.  One whose transaction was another
+ * server's, before a dump and restore, is as old as any.
+ */
 static TransactionId
 sum_rows(const List *tasks, const List *targets)
 {
@@ -199,8 +209,9 @@ sum_rows(const List *tasks, const List *targets)
 	{
 		StageTask  *task = (StageTask *) lfirst(lc);
 		TransactionId xid = XidFromFullTransactionId(task->xid);
+		bool		ours = FullTransactionIdPrecedes(task->xid, ReadNextFullTransactionId());
 
-		if (IsolationUsesXactSnapshot() && !TransactionIdIsCurrentTransactionId(xid) &&
+		if (ours && IsolationUsesXactSnapshot() && !TransactionIdIsCurrentTransactionId(xid) &&
 			XidInMVCCSnapshot(xid, GetActiveSnapshot()))
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -212,7 +223,7 @@ sum_rows(const List *tasks, const List *targets)
 			if (foreach_current_index(lc2) < task->nrows)
 				((StageTarget *) lfirst(lc2))->staged += task->rows[foreach_current_index(lc2)];
 		}
-		if (FullTransactionIdPrecedes(newest, task->xid))
+		if (ours && FullTransactionIdPrecedes(newest, task->xid))
 			newest = task->xid;
 	}
 	return XidFromFullTransactionId(newest);
@@ -275,7 +286,8 @@ compare_count(const StageTarget *target, int64 count)
 static void
 count_staged(const StageTarget *target)
 {
-	SPITupleTable *row = look(psprintf("SELECT pg_catalog.count(*) FROM %s", target->staging_quoted));
+	SPITupleTable *row = look(psprintf("SELECT pg_catalog.count(*) FROM %s",
+									   target->staging_quoted));
 	bool		isnull;
 
 	compare_count(target, DatumGetInt64(SPI_getbinval(row->vals[0], row->tupdesc, 1, &isnull)));

@@ -22,7 +22,6 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
@@ -32,28 +31,18 @@
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
-static void stage_tag(LOCKTAG *tag, const char *job, const char *batch_id);
 static List *strings_of_array(Datum array);
 static Datum array_of_strings(const List *strings);
 static bool is_alive(int64 number, const char *task, TwRow *row);
 
 /* ---------- the lock ---------- */
 
-static void
-stage_tag(LOCKTAG *tag, const char *job, const char *batch_id)
-{
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(TW_TABLE_STAGE),
-					   hash_combine(hash_bytes((const unsigned char *) job, strlen(job)),
-									hash_bytes((const unsigned char *) batch_id, strlen(batch_id))),
-					   0);
-}
-
 bool
 stage_lock_if_free(const char *job, const char *batch_id, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
-	stage_tag(&tag, job, batch_id);
+	tw_batch_tag(&tag, TW_TABLE_STAGE, job, batch_id);
 	return LockAcquire(&tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
@@ -70,7 +59,7 @@ stage_lock(const char *job, const char *batch_id, LOCKMODE mode)
 				 errmsg("batch \"%s\" of job \"%s\" is in use by another transaction",
 						batch_id, job),
 				 errhint("Try again later, or set transactional_writer.claim_wait to on.")));
-	stage_tag(&tag, job, batch_id);
+	tw_batch_tag(&tag, TW_TABLE_STAGE, job, batch_id);
 	(void) LockAcquire(&tag, mode, false, false);
 }
 
@@ -79,7 +68,7 @@ stage_unlock(const char *job, const char *batch_id, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
-	stage_tag(&tag, job, batch_id);
+	tw_batch_tag(&tag, TW_TABLE_STAGE, job, batch_id);
 	(void) LockRelease(&tag, mode, false);
 }
 

@@ -163,13 +163,14 @@ append_column(StringInfo buf, Relation rel, const StageColumn *column, bool trig
 	{
 		/* the target's own, not the type's, which comes with the type */
 		Node	   *expr = default_of(RelationGetDescr(rel), column->attnum);
-		char	   *text = deparse_expression(expr, deparse_context_for(RelationGetRelationName(rel),
-																		RelationGetRelid(rel)),
-											  false, false);
+		List	   *context = deparse_context_for(RelationGetRelationName(rel),
+												  RelationGetRelid(rel));
+		char	   *text = deparse_expression(expr, context, false, false);
+		bool		stored = attr->attgenerated == ATTRIBUTE_GENERATED_STORED;
 
 		if (column->generated)
 			appendStringInfo(buf, " GENERATED ALWAYS AS (%s) %s", text,
-							 attr->attgenerated == ATTRIBUTE_GENERATED_STORED ? "STORED" : "VIRTUAL");
+							 stored ? "STORED" : "VIRTUAL");
 		else
 			appendStringInfo(buf, " DEFAULT %s", text);
 	}

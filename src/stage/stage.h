@@ -112,7 +112,10 @@ typedef struct StageTarget
 
 /* ---------- in record.c ---------- */
 
-/* Waits for whoever has the batch, or TW003 when claim_wait is off; to the end of the transaction */
+/*
+ * Waits for whoever has the batch, or TW003 when claim_wait is off; held to the end of the
+ * transaction
+ */
 extern void stage_lock(const char *job, const char *batch_id, LOCKMODE mode);
 extern void stage_unlock(const char *job, const char *batch_id, LOCKMODE mode);
 extern bool stage_lock_if_free(const char *job, const char *batch_id, LOCKMODE mode);

@@ -76,7 +76,7 @@ typedef struct Pair
 bool
 stage_storage_is_old(Relation rel)
 {
-	return TW_STORAGE_SUBID(rel) == InvalidSubTransactionId;
+	return TW_NEW_FILE_SUBID(rel) == InvalidSubTransactionId;
 }
 
 /* ---------- which ---------- */

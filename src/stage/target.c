@@ -455,10 +455,9 @@ static List *
 index_expressions(Relation rel, Relation index)
 {
 	List	   *exprs = NIL;
-	ListCell   *next = list_head(RelationGetIndexExpressions(index));
 	List	   *all = RelationGetIndexExpressions(index);
+	ListCell   *next = list_head(all);
 
-	next = list_head(all);
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
 		AttrNumber	attnum = index->rd_index->indkey.values[i];

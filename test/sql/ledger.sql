@@ -47,6 +47,10 @@ SELECT b.batch_id FROM tw.batch b WHERE b.xid::text = (SELECT xid::text FROM tw.
 	AND b.job <> 'led skipped' AND b.epoch IS NULL;
 RESET enable_seqscan;
 DROP INDEX tw.led_by_xid, tw.led_unique;
+-- also one that keeps something between insertions
+CREATE INDEX led_brin ON tw.batch USING brin (started_at);
+SELECT status FROM tw.begin_batch('led', 'brin');
+DROP INDEX tw.led_brin;
 
 -- columns are by position: a table that is not ours is refused
 BEGIN;

@@ -65,6 +65,9 @@ SELECT tw.prune_ledger('prune other', NULL);
 \echo :SQLSTATE
 SELECT tw.prune_ledger('prune no such job', '1 day');
 \echo :SQLSTATE
+-- an age that cannot be counted back from now is refused at once, not by each pruning
+SELECT tw.create_job('prune long', retention => '300000 years');
+\echo :SQLSTATE
 BEGIN READ ONLY;
 SELECT tw.prune_ledger('prune', '1 day');
 ROLLBACK;

@@ -40,3 +40,17 @@ SELECT stays_flat('', $$SET LOCAL application_name TO :name; CREATE TEMP TABLE u
 
 DROP FUNCTION stays_flat;
 DROP TABLE t;
+
+-- nothing is left of calls that come one after the other in one portal
+SET client_min_messages = warning;
+DO $$
+DECLARE
+	s text; r jsonb; n bigint; a int; c bigint;
+BEGIN
+	FOR i IN 1 .. 3 LOOP
+		CALL tw.run('BEGIN RETURN ''x''; END', status => s, result => r, rows => n, attempts => a);
+		CALL tw.run_chunks('memory', i::text, 'BEGIN END', 1, 2, 1, chunks => c, skipped => c, rows => n);
+	END LOOP;
+	RAISE WARNING 'contexts left: %', (SELECT count(*) FROM pg_backend_memory_contexts WHERE name LIKE 'tw.run%');
+END $$;
+RESET client_min_messages;

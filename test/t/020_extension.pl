@@ -15,6 +15,18 @@ my $name = 'transactional_writer';
 my $scripts = "$share/extension";
 my $version = $node->safe_psql('postgres', "SELECT default_version FROM pg_available_extensions WHERE name = '$name'");
 
+# ---------- settings ----------
+
+# One that is for preloading servers alone is nothing to complain of elsewhere
+$node->append_conf('postgresql.conf', q(transactional_writer.worker_databases = 'a, b'));
+$node->reload;
+$node->safe_psql('postgres', 'CREATE DATABASE settings');
+$node->safe_psql('settings', "CREATE EXTENSION $name");
+my ($status, $stdout, $stderr) = $node->psql('settings',
+	q(SELECT count(*) FROM tw.in_doubt; SHOW transactional_writer.worker_databases));
+is($stderr, '', 'a setting of the worker does no harm where there is none');
+is($stdout, "0\na, b", 'and is shown');
+
 # ---------- a prepared schema ----------
 
 $node->safe_psql('postgres', 'CREATE DATABASE prepared; CREATE ROLE mallory LOGIN');
@@ -24,7 +36,7 @@ $node->safe_psql('prepared', q(
 	CREATE SCHEMA tw;
 	CREATE FUNCTION tw.pg_has_role(oid, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
 	CREATE TABLE tw.job (job text);));
-my ($status, $stdout, $stderr) = $node->psql('prepared', "CREATE EXTENSION $name");
+($status, $stdout, $stderr) = $node->psql('prepared', "CREATE EXTENSION $name");
 like($stderr, qr/schema "tw" already exists/, 'a prepared schema is refused');
 ($status, $stdout, $stderr) = $node->psql('prepared', "CREATE EXTENSION $name SCHEMA public");
 like($stderr, qr/schema "tw" already exists/, 'whatever schema is named');

@@ -71,6 +71,8 @@ foreach my $logged ('false', 'true')
 query(sprintf $open, 'old', q(1, timeout => '1 s'));
 ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM tw.staged_batches)), 'the worker ends a batch past its timeout');
 is(query(q(SELECT action || ' ' || role FROM tw.audit_log WHERE batch_id = 'old')), 'expire_batch postgres', 'and says so');
+# what fails for one job does not keep the worker from the others
+query(q(SELECT tw.create_job('beyond', '1 s'); UPDATE tw.job SET retention = '300000 years' WHERE job = 'beyond'));
 query(q(SELECT tw.create_job('short', '1 s'); SELECT tw.begin_batch('short', 'b')));
 ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM tw.ledger WHERE job = 'short')), 'the worker prunes a ledger');
 
@@ -131,6 +133,23 @@ my ($restored, undef, $complaint) = $node->psql('restored', PostgreSQL::Test::Ut
 is($complaint, '', 'and restored');
 is($node->safe_psql('restored', q(SELECT status, rows FROM tw.publish('staged', 'dumped'))), 'applied|1', 'and published there');
 is($node->safe_psql('restored', q(SELECT count(*) FROM t WHERE batch = 'dumped')), '1', 'with its rows');
+
+# ---------- pg_upgrade ----------
+
+# A server that pg_upgrade has started has no worker, which would be in its way
+my $registered = qr/registering background worker "transactional_writer worker/;
+$node->append_conf('postgresql.conf', 'log_min_messages = debug1');
+foreach my $option ('', '-b')
+{
+	$node->stop;
+	my $seen = -s $node->logfile;
+	system_or_bail('pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, '-o', $option, 'start');
+	my $log = PostgreSQL::Test::Utils::slurp_file($node->logfile, $seen);
+
+	if ($option eq '') { like($log, $registered, 'a server starts the worker'); }
+	else { unlike($log, $registered, 'but not while pg_upgrade is at work'); }
+	$node->_update_pid(1);
+}
 
 $node->stop;
 done_testing();

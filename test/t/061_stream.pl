@@ -76,7 +76,8 @@ sub finish
 	return slurp_file("$consumer->{out}.err");
 }
 
-# In one snapshot, whatever is going on: as many messages are written as the positions say
+# In one snapshot, whatever is going on: as many messages are written as the positions say.
+# Returns '' or what is wrong, and how many.
 sub agrees
 {
 	my ($broker) = @_;
@@ -84,7 +85,7 @@ sub agrees
 		SELECT (SELECT count(*) FROM payment) + (SELECT count(*) FROM rejected),
 			(SELECT coalesce(sum(position::int), 0) FROM tw.offsets WHERE job NOT LIKE 'backfill%')));
 
-	return $written == $positions ? '' : "$written messages written, the positions say $positions\n";
+	return ($written == $positions ? '' : "$written messages written, the positions say $positions\n", $written);
 }
 
 # All messages once: '' or what is wrong
@@ -92,7 +93,7 @@ sub verdict
 {
 	my ($broker) = @_;
 	my (@ids, @rejected, %balance);
-	my $wrong = agrees($broker);
+	my ($wrong) = agrees($broker);
 
 	foreach (@{ $broker->{sent} })
 	{
@@ -140,11 +141,19 @@ my %kills;
 
 foreach my $round (1 .. $rounds)
 {
+	my ($bad, $before) = agrees($broker);
 	my $consumer = start($broker, 'consume', '--all');
 	my $how = (qw(consumer consumer consumer backend server))[ int rand 5 ];
 
-	usleep(250_000 + rand 700_000);
-	$wrong .= agrees($broker);
+	# It begins to write, and goes on for a while
+	foreach (1 .. 3600)
+	{
+		($bad, my $now) = agrees($broker);
+		$wrong .= $bad;
+		last if $now > $before || $now == @{ $broker->{sent} };
+		usleep 50_000;
+	}
+	usleep(rand 300_000);
 	if ($how eq 'server')
 	{
 		crash();
@@ -159,7 +168,7 @@ foreach my $round (1 .. $rounds)
 	}
 	$kills{$how}++;
 	finish($consumer, 1);
-	$wrong .= agrees($broker);
+	$wrong .= (agrees($broker))[0];
 }
 note 'kills: ', join ', ', map { "$_ $kills{$_}" } sort keys %kills;
 note 'after them ', $node->safe_psql('payments', 'SELECT count(*) FROM payment'), ' payments were there';
@@ -230,7 +239,7 @@ foreach my $what (qw(kill stop kill))
 		$node->safe_psql('transfers', 'UPDATE fee SET percent = 1');
 		$changes++;
 	}
-	$wrong .= agrees($broker);
+	$wrong .= (agrees($broker))[0];
 	if ($what eq 'kill')
 	{
 		$wrong .= finish(shift @group, 1);

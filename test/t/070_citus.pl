@@ -416,7 +416,7 @@ my %steps = (
 	single => [ qq(SELECT status FROM tw.atomic('BEGIN ATOMIC INSERT INTO e SELECT :b::int, $keys[0] FROM generate_series(1, 20); INSERT INTO e_local VALUES (:b);
 		INSERT INTO e_ref VALUES (:b); END', '{"b": %1\$d}', 'kill', '%1\$d')) ],
 	staged => [ q(SELECT status FROM tw.open_batch('kill', 's%1$d', '[{"table": "e", "mode": "append"}, {"table": "state", "mode": "merge"},
-			{"table": "e_ref", "mode": "append"}, {"table": "e_local", "mode": "append"}]')),
+			{"table": "e_ref", "mode": "append"}, {"table": "e_local", "mode": "append"}]', 1)),
 		'SELECT stage(%1$d)', q(SELECT status FROM tw.publish('kill', 's%1$d')) ]);
 
 sub session
@@ -493,7 +493,7 @@ sub fault
 	else
 	{
 		$faults{'kill of the client'}++;
-		$s->{run}->kill_kill(grace => 0);
+		kill_client($s->{run});
 	}
 }
 
@@ -549,6 +549,7 @@ foreach my $b (1 .. $rounds)
 }
 note join ', ', map { "$_: $faults{$_}" } sort keys %faults;
 note join ', ', map { "$_: $answers{$_}" } sort keys %answers;
+diag $_ foreach @wrong;
 is_deeply(\@wrong, [], "$rounds batches, killed at random: each is there once, with its ledger row, and never in part");
 is(sql(q(SELECT count(*) FROM (SELECT batch FROM e GROUP BY batch HAVING count(*) <> 20) b)), 0, 'no batch has another number of rows');
 sql('SELECT tw.expire_batches()');
