@@ -20,9 +20,9 @@ install_debs() {
 	apt-get -q -y install --no-install-recommends "$@" >/tmp/apt.log 2>&1 || { cat /tmp/apt.log; die 'not installed'; }
 }
 
-# make_cluster version directory; start version directory [option...]; stop version directory
+# make_cluster version directory (with checksums, which pg_upgrade wants to be alike); start version directory [option...]; stop version directory
 make_cluster() {
-	as_postgres "/usr/lib/postgresql/$1/bin/initdb" -D "$2" -U postgres -A trust -E UTF8 --no-locale -N >/tmp/initdb.log
+	as_postgres "/usr/lib/postgresql/$1/bin/initdb" -D "$2" -U postgres -A trust -E UTF8 --no-locale -k -N >/tmp/initdb.log
 	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/tmp'" 'fsync = off' |
 		as_postgres tee -a "$2/postgresql.conf" >/dev/null
 }
