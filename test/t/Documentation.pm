@@ -416,7 +416,8 @@ sub run_page
 
 my @parts = (
 	[ 'The module', 'src' ], [ 'The ledger', 'src/ledger' ], [ 'The language', 'src/psm' ],
-	[ 'Conflict checks', 'src/conflict' ], [ 'Staged batches', 'src/stage' ], [ 'Two-phase commit', 'src/sink' ]);
+	[ 'Conflict checks', 'src/conflict' ], [ 'Staged batches', 'src/stage' ], [ 'Two-phase commit', 'src/sink' ],
+	[ 'Other engines', 'src/engine' ]);
 
 # What the head of a file says it is for, in one line
 sub purpose
