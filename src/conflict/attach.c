@@ -817,25 +817,6 @@ exec_predicate(PlanState *ps)
 
 /* ---------- statements that have written ---------- */
 
-/* Do the keys of a probe name one row, whose index keeps others from adding another? */
-static bool
-names_one_row(Relation index, TwCondition *probe)
-{
-	if (!is_btree(index) || !index->rd_index->indisunique || !index->rd_index->indimmediate ||
-		probe->nkeys != IndexRelationGetNumberOfKeyAttributes(index) ||
-		RelationGetIndexPredicate(index) != NIL)
-		return false;
-	for (int i = 0; i < probe->nkeys; i++)
-	{
-		ScanKey		key = &probe->keys[i];
-
-		if (key->sk_flags != 0 || key->sk_strategy != BTEqualStrategyNumber ||
-			key->sk_attno != i + 1)
-			return false;
-	}
-	return true;
-}
-
 /*
  * Under REPEATABLE READ a row that an UPDATE or DELETE has found by a unique key, and
  * written, had not been changed by others since the snapshot, and nobody can change it, or
@@ -857,7 +838,8 @@ tw_attach_written(QueryDesc *query, uint64 processed)
 		return;
 	scan = find_scan(tracked, (ScanState *) outerPlanState(mt));
 	if (scan != NULL && scan->probe != NULL &&
-		names_one_row(((IndexScanState *) scan->state)->iss_RelationDesc, scan->probe))
+		tw_condition_names_one_row(((IndexScanState *) scan->state)->iss_RelationDesc,
+								   scan->probe))
 		tw_condition_off(scan->relation, scan->probe);
 }
 

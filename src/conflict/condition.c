@@ -15,6 +15,7 @@
 
 #include "access/genam.h"
 #include "access/transam.h"
+#include "catalog/pg_am.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
@@ -427,6 +428,25 @@ tw_condition_link(TwRelation *relation, TwCondition *probe)
 
 /* So many conditions are looked at for others with the same keys */
 #define MAX_OFF 32
+
+/* Do the keys of a probe name one row, whose index keeps others from adding another? */
+bool
+tw_condition_names_one_row(Relation index, const TwCondition *probe)
+{
+	if (index->rd_rel->relam != BTREE_AM_OID || !index->rd_index->indisunique || !index->rd_index->indimmediate ||
+		probe->nkeys != IndexRelationGetNumberOfKeyAttributes(index) ||
+		RelationGetIndexPredicate(index) != NIL)
+		return false;
+	for (int i = 0; i < probe->nkeys; i++)
+	{
+		const ScanKeyData *key = &probe->keys[i];
+
+		if (key->sk_flags != 0 || key->sk_strategy != BTEqualStrategyNumber ||
+			key->sk_attno != i + 1)
+			return false;
+	}
+	return true;
+}
 
 /*
  * Nobody else can change any row with the keys of this probe until we end, and nobody has

@@ -228,6 +228,7 @@ extern TwCondition *tw_condition_add_scan(TwRelation *relation, Snapshot snapsho
 extern TwCondition *tw_condition_add_probe(TwRelation *relation, Snapshot snapshot, Relation index,
 										   ScanKey keys, int nkeys, List *qual,
 										   ScanDirection direction, TwCondition **remembered);
+extern bool tw_condition_names_one_row(Relation index, const TwCondition *probe);
 extern void tw_condition_off(TwRelation *relation, TwCondition *probe);
 
 /* A probe that is not remembered yet, and its being so from now on */
