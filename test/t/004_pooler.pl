@@ -76,7 +76,7 @@ is(client(q(SELECT status FROM tw.atomic('BEGIN ATOMIC INSERT INTO t VALUES (''b
 is(client(q(CALL tw.run('BEGIN ATOMIC INSERT INTO t VALUES (''b'', ''third''); END', '{}', 'one', 'third'))),
 	'committed||1|1', 'CALL tw.run commits by itself');
 is(client('SHOW transaction_isolation'), 'read committed', 'and leaves the isolation level as it was');
-kill_client($pooler);
+$pooler->kill_kill;
 
 # Many clients, few sessions, each batch asked for by several clients
 
@@ -92,6 +92,6 @@ is($node->safe_psql('postgres', q(
 	SELECT (SELECT count(*) FROM tw.ledger WHERE job = 'many') - (SELECT count(DISTINCT batch) FROM t WHERE client = 'many'),
 		(SELECT count(*) FROM t WHERE client = 'many') - (SELECT count(DISTINCT batch) FROM t WHERE client = 'many'))),
 	'0|0', 'each batch ran once');
-kill_client($pooler);
+$pooler->kill_kill;
 
 done_testing();

@@ -104,7 +104,7 @@ append_to_file("$dir/zombie.sql", q(
 	SELECT status FROM tw.begin_batch('zombie', 'b', epoch => 1);
 	INSERT INTO sink VALUES ('zombie', 1);
 	SELECT tw.commit_offset('zombie', 'source', '0', NULL, '1');
-	SELECT pg_sleep(0.5);
+	SELECT pg_sleep(5);
 	COMMIT;
 	SELECT status FROM tw.begin_batch('zombie', 'next', epoch => 1);));
 my $answer = '';

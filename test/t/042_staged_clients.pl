@@ -83,6 +83,6 @@ foreach my $batch (1 .. 3)
 is($errors, '', 'no worker met an error');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tw\_batch\_%')), '0', 'no staging is left');
 
-kill_client($pooler);
+$pooler->kill_kill;
 $node->stop;
 done_testing();
