@@ -27,10 +27,18 @@ $with{show_count} = 0;
 my $aggregate = TAP::Harness->new(\%with)->runtests(@ARGV);
 my ($passed, $failed) = (scalar $aggregate->passed, scalar $aggregate->failed);
 
-foreach my $parser ($aggregate->parsers(@ARGV))
+foreach my $file (@ARGV)
 {
-	next if $parser->skip_all || $parser->failed;
-	$failed++ if $parser->has_problems || !$parser->tests_run;
+	my ($parser) = $aggregate->parsers($file);
+
+	next if !$parser || $parser->skip_all || $parser->failed;
+	next if !$parser->has_problems && $parser->tests_run;
+	$failed++;
+	# PostgreSQL's modules send what a program dies of to its log
+	my ($name) = $file =~ m{([^/]+)\.pl$} or next;
+	open my $log, '<', ($ENV{TESTLOGDIR} // '') . "/regress_log_$name" or next;
+	my @lines = <$log>;
+	print "== the end of the log of $file\n", @lines > 25 ? @lines[-25 .. -1] : @lines;
 }
 my $skipped = scalar $aggregate->skipped + grep { $_->skip_all } $aggregate->parsers(@ARGV);
 printf "counts: %d %d Files=%d, Tests=%d%s, Result: %s\n", $passed, $failed, scalar @ARGV,

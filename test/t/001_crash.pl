@@ -36,12 +36,6 @@ sub found
 			(SELECT count(*) FROM tw.ledger WHERE batch_id = '$batch')));
 }
 
-# Waits until the server is back after the crash of a session
-sub wait_until_up
-{
-	$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
-}
-
 # Killed in the middle
 
 foreach my $how ([ 'tw.atomic', atomic('killed 1', $slow), 'killed 1' ],
@@ -52,7 +46,7 @@ foreach my $how ([ 'tw.atomic', atomic('killed 1', $slow), 'killed 1' ],
 
 	kill 'KILL', in_sleep($node);
 	$session->finish;
-	wait_until_up();
+	wait_until_up($node);
 	is(found($batch), '0|0|0', "$what: a killed session leaves neither rows nor ledger");
 	is($node->safe_psql('postgres', atomic($batch)), 'applied', "$what: the batch can run afterwards");
 	is(found($batch), '1|1|1', "$what: and is there once");

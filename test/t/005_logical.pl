@@ -43,7 +43,7 @@ $publisher->safe_psql('postgres', q(
 		RETURN 0;
 	END $$;));
 my $file = PostgreSQL::Test::Utils::tempdir() . '/load.sql';
-append_to_file($file, join '', map { "SET ROLE loader; SELECT load($_);\n" } 1 .. 400);
+append_to_file($file, join '', map { "SET ROLE loader; SELECT load($_); SELECT pg_sleep(0.005);\n" } 1 .. 400);
 my $load = IPC::Run::start([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $connection, '-f', $file ],
 	'<' => \undef, '>' => '/dev/null', '2>' => '/dev/null');
 my (%seen, @torn);

@@ -146,7 +146,7 @@ kill 'STOP', $pid;
 query(q(SELECT tw.init_producer('zombie', 'third')));
 kill 'KILL', $pid;
 $zombie->finish;
-$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+wait_until_up($node);
 is(query(q(SELECT status FROM tw.begin_batch('zombie', 'c', epoch => 3))), 'started', 'zombie: killed, its batch is free');
 is(query(q(SELECT count(*) FROM sink WHERE job = 'zombie' AND line = 2)), '0', 'zombie: and its rows are gone');
 

@@ -35,11 +35,6 @@ sub start_script
 
 sub errors { return PostgreSQL::Test::Utils::slurp_file("$dir/errors"); }
 
-sub wait_until_up
-{
-	$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
-}
-
 sub crash
 {
 	$node->stop('immediate');
@@ -90,7 +85,7 @@ foreach my $how ('kill -9', 'immediate shutdown')
 		{
 			kill 'KILL', $pid;
 			$session->finish;
-			wait_until_up();
+			wait_until_up($node);
 		}
 		else
 		{
@@ -247,7 +242,7 @@ foreach my $round (1 .. $rounds)
 	{
 		kill_backend('coordinator');
 		kill_client($client);
-		wait_until_up();
+		wait_until_up($node);
 	}
 	else
 	{

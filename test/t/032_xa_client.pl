@@ -97,7 +97,7 @@ foreach my $round (1 .. $rounds)
 		my ($pid) = split /\n/, $node->safe_psql('postgres',
 			q(SELECT pid FROM pg_stat_activity WHERE client_addr IS NOT NULL));
 		kill 'KILL', $pid if $pid;
-		$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+		wait_until_up($node);
 	}
 	kill_client($client);
 

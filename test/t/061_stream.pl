@@ -164,7 +164,7 @@ foreach my $round (1 .. $rounds)
 			q(SELECT pid FROM pg_stat_activity WHERE datname = 'payments' AND pid <> pg_backend_pid()));
 
 		kill 'KILL', $pid if $pid;
-		$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+		wait_until_up($node);
 	}
 	$kills{$how}++;
 	finish($consumer, 1);

@@ -9,8 +9,9 @@ use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(new_server background kill_client in_sleep sqlstate);
+our @EXPORT = qw(new_server background kill_client wait_until_up in_sleep sqlstate);
 
 # A started server whose database postgres has the extension.  Settings are lines of
 # postgresql.conf; a server that crashes comes back by itself.
@@ -46,6 +47,21 @@ sub kill_client
 	eval { $run->signal('KILL') };
 	eval { $run->finish };
 	return;
+}
+
+# Waits until the server is back after the crash of a session.  poll_query_until would write
+# to a psql that has found no server and is gone.
+sub wait_until_up
+{
+	my ($node) = @_;
+
+	for (1 .. 1800)
+	{
+		return if IPC::Run::run([ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ],
+			'<' => \undef, '>' => '/dev/null', '2>' => '/dev/null');
+		usleep 100_000;
+	}
+	die 'the server did not come back';
 }
 
 # Waits until a session runs pg_sleep, and returns its pid
