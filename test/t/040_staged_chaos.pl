@@ -107,17 +107,6 @@ sub answer
 
 sub query { return (answer(session($_[0])))[0]; }
 
-# Waits until the server answers, after a crash
-sub up
-{
-	for (1 .. 600)
-	{
-		return if query('SELECT 1') eq '1';
-		usleep 20_000;
-	}
-	die 'the server did not come back';
-}
-
 # The reader: one session that asks for anomalies without a pause, and is started again when the
 # server has thrown it out
 my $seen = PostgreSQL::Test::Utils::tempdir() . '/seen';
@@ -162,7 +151,7 @@ sub fault
 		$faults{'kill -9 of a backend'}++;
 		kill 'KILL', $pid;
 		usleep 20_000;
-		up();
+		wait_until_up($node);
 	}
 	elsif ($dice < 0.3)
 	{
@@ -224,7 +213,7 @@ note join ', ', map { "$_: $answers{$_}" } sort keys %answers;
 
 # ---------- what must hold ----------
 
-up();
+wait_until_up($node);
 kill_client($reader) if $reader;
 my @polled = split /\n/, PostgreSQL::Test::Utils::slurp_file($seen);
 my %reader_saw = map { $_ => 1 } grep { $_ ne 'polled' } @polled;
