@@ -57,7 +57,8 @@ section() {
 }
 
 # row what with unit ours theirs goal: theirs may be - for a figure that has no rival.  A unit that
-# has a slash is a speed, any other is better the smaller it is.
+# has a slash is a speed, any other is better the smaller it is.  Without a goal, ">=" or "<=" alone
+# says how to read the ratio.
 row() {
 	line "$(awk -v format="$row_format" -v what="$1" -v with="$2" -v unit="$3" -v a="$4" -v b="$5" -v goal="$6" '
 		function short(x) { return sprintf(x >= 1000 ? "%.0f" : x >= 100 ? "%.1f" : "%.2f", x) }
@@ -67,8 +68,8 @@ row() {
 			limit = substr(goal, 3) + 0
 			value = b == "-" ? a : costs == speed ? b / a : a / b
 			value = b == "-" ? value : sprintf("%.2f", value)
-			verdict = goal == "" ? "" : (costs ? value + 0 <= limit : value + 0 >= limit) ? "reached" : "short"
-			shown = goal == "" ? "" : substr(goal, 1, 2) " " sprintf(b == "-" ? "%g" : "%.2f", limit)
+			verdict = length(goal) < 3 ? "" : (costs ? value + 0 <= limit : value + 0 >= limit) ? "reached" : "short"
+			shown = length(goal) < 3 ? "" : substr(goal, 1, 2) " " sprintf(b == "-" ? "%g" : "%.2f", limit)
 			printf format, what, with, unit, short(a), b == "-" ? "-" : short(b), b == "-" ? "-" : value, shown, verdict
 		}' | sed 's/ *$//')"
 }
