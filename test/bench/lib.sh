@@ -20,7 +20,7 @@ median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : 
 # smaller a b
 smaller() { awk -v a="$1" -v b="$2" 'BEGIN { print a < b ? a : b }'; }
 
-row_format='%-73s %-17s %-7s %9s %9s %6s %7s  %s\n'
+row_format='%-73s %-19s %-8s %8s %8s %6s %7s  %s\n'
 
 # What it ran on: processors, memory, kernel, versions
 print_head() {
