@@ -8,9 +8,9 @@
  *
  * A table is opened by its name in schema tw under RowExclusiveLock, which is
  * kept to the end of the transaction, as a statement would; on a standby, where it
- * is only read, under AccessShareLock.  Those on indexes are given back at once: each
- * that is kept costs a PREPARE and the end of the transaction more than it cost to take.
- * The install script
+ * is only read, under AccessShareLock.  Those on indexes, and on a table from which
+ * one row is fetched, are given back at once: each that is kept costs a PREPARE and
+ * the end of the transaction more than it cost to take.  The install script
  * pins our tables to heap, and its columns are those of the enums in tw.h:
  * a table with another number of columns is refused.
  *
@@ -110,6 +110,7 @@ struct TwScan
 
 static void forget_oids(Datum arg, int cacheid, uint32 hashvalue);
 static Oid	relation_oid(const char *name, Oid *oid);
+static Relation open_locked(TwTable table, LOCKMODE mode);
 static bool insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
 								 TwUpdateIndexes which);
 static bool insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot,
@@ -160,10 +161,9 @@ tw_table_oid(TwTable table)
 	return relation_oid(tables[table].name, &tables[table].oid);
 }
 
-Relation
-tw_table_open(TwTable table)
+static Relation
+open_locked(TwTable table, LOCKMODE mode)
 {
-	LOCKMODE	mode = RecoveryInProgress() ? AccessShareLock : RowExclusiveLock;
 	Relation	rel;
 
 	/* the extension may be dropped while we wait for the lock, and be there again */
@@ -177,6 +177,12 @@ tw_table_open(TwTable table)
 						tables[table].name),
 				 errhint("Run ALTER EXTENSION transactional_writer UPDATE.")));
 	return rel;
+}
+
+Relation
+tw_table_open(TwTable table)
+{
+	return open_locked(table, RecoveryInProgress() ? AccessShareLock : RowExclusiveLock);
 }
 
 void
@@ -255,7 +261,7 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 bool
 tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row)
 {
-	Relation	rel = tw_table_open(table);
+	Relation	rel = open_locked(table, AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	bool		found;
 
@@ -268,7 +274,7 @@ tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row)
 		heap_deform_tuple(row->tuple, RelationGetDescr(rel), row->values, row->nulls);
 	}
 	ExecDropSingleTupleTableSlot(slot);
-	tw_table_close(rel);
+	table_close(rel, AccessShareLock);
 	return found;
 }
 

@@ -882,7 +882,7 @@ tw_attach_conditions(QueryDesc *query)
 	for (TrackedScan *scan = tracked->first_scan; scan != NULL; scan = scan->next)
 	{
 		if (scan->copies != NIL)
-			tw_conflict_refuse("table", get_rel_name(linitial_oid(scan->copies)),
+			tw_conflict_refuse("table", get_rel_name(tw_citus_table_of(linitial_oid(scan->copies))),
 							 "It belongs to Citus, which reads only what it runs.");
 		remember_scan(scan);
 	}

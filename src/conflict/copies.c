@@ -149,7 +149,7 @@ tw_copies_end(List *before, const List *needed)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot track reads of table \"%s\" on another node",
-							get_rel_name(lfirst_oid(lc))),
+							get_rel_name(tw_citus_table_of(lfirst_oid(lc)))),
 					 errdetail("Citus has not read the copy of its rows on this node."),
 					 errhint("Set citus.enable_local_execution = on, or run with conflicts => 'write' and lock what must not change.")));
 	}

@@ -10,6 +10,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/index.h"
+#include "engine/citus.h"
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -48,11 +49,14 @@ tw_conflict_kind(const TwConflict *conflict)
 	return "unchanged";
 }
 
-/* "public.t"; the OID of one that we have dropped ourselves */
+/* "public.t", not a shard of it; the OID of one that we have dropped ourselves */
 static char *
 relation_name(Oid relid)
 {
-	char	   *name = get_rel_name(relid);
+	char	   *name;
+
+	relid = tw_citus_table_of(relid);
+	name = get_rel_name(relid);
 
 	if (name == NULL)
 		return psprintf("%u", relid);
@@ -177,7 +181,8 @@ what_helps(const TwConflict *conflict)
 void
 tw_conflict_report(const TwConflict *conflict)
 {
-	char	   *name = get_rel_name(conflict->relid);
+	Oid			relid = tw_citus_table_of(conflict->relid);
+	char	   *name = get_rel_name(relid);
 	char	   *detail = tw_conflict_detail(conflict);
 
 	ereport(ERROR,
@@ -188,7 +193,7 @@ tw_conflict_report(const TwConflict *conflict)
 			 errhint("%s", what_helps(conflict)),
 			 name == NULL ? 0 :
 			 (err_generic_string(PG_DIAG_SCHEMA_NAME,
-								 get_namespace_name(get_rel_namespace(conflict->relid))),
+								 get_namespace_name(get_rel_namespace(relid))),
 			  err_generic_string(PG_DIAG_TABLE_NAME, name))));
 	pg_unreachable();
 }
@@ -229,7 +234,7 @@ report_row(const TwConflict *conflict, void *arg)
 			return true;
 	}
 	report->details = lappend(report->details, detail);
-	values[0] = ObjectIdGetDatum(conflict->relid);
+	values[0] = ObjectIdGetDatum(tw_citus_table_of(conflict->relid));
 	values[1] = CStringGetTextDatum(tw_conflict_kind(conflict));
 	values[2] = CStringGetTextDatum(detail);
 	nulls[3] = !TransactionIdIsValid(conflict->change.xid);

@@ -21,9 +21,12 @@
  * the coordinator is a COPY, one without rows as well.  So before the commit of a
  * batch one is made into a table that the transaction has written, as its owner.
  * It sends nothing to any node, and asks for no lock that the transaction has not
- * got, except on the metadata of the table's shards, so that none moves.
+ * got, except on the metadata of the table's shards, so that none moves.  Where Citus
+ * has already settled on two phases, which its library can tell, nothing is made.
  */
 #include "engine/citus.h"
+
+#include <ctype.h>
 
 #include "access/genam.h"
 #include "access/htup_details.h"
@@ -74,6 +77,53 @@ tw_citus_present(void)
 	return OidIsValid(catalog("pg_dist_partition"));
 }
 
+/* A row of one of Citus's catalogs, and what must be closed after it */
+typedef struct Lookup
+{
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+} Lookup;
+
+static void
+lookup_end(Lookup *lookup)
+{
+	systable_endscan(lookup->scan);
+	table_close(lookup->rel, AccessShareLock);
+}
+
+/*
+ * The first row of a catalog that has a value in a column, by an index; without a column the
+ * first of all.  False: there is none, and nothing to end.
+ */
+static bool
+lookup_begin(Lookup *lookup, const char *name, const char *column, const char *index,
+			 RegProcedure equal, Datum value)
+{
+	Oid			oid = catalog(name);
+	ScanKeyData key;
+
+	if (!OidIsValid(oid))
+		return false;
+	lookup->rel = table_open(oid, AccessShareLock);
+	if (column != NULL)
+		ScanKeyInit(&key, get_attnum(oid, column), BTEqualStrategyNumber, equal, value);
+	lookup->scan = systable_beginscan(lookup->rel, index != NULL ? catalog(index) : InvalidOid,
+									  index != NULL, NULL, column != NULL ? 1 : 0, &key);
+	lookup->tuple = systable_getnext(lookup->scan);
+	if (HeapTupleIsValid(lookup->tuple))
+		return true;
+	lookup_end(lookup);
+	return false;
+}
+
+static bool
+lookup_by_table(Lookup *lookup, const char *name, const char *index, Oid relid)
+{
+	return OidIsValid(relid) &&
+		lookup_begin(lookup, name, "logicalrelid", index, F_OIDEQ, ObjectIdGetDatum(relid));
+}
+
 /* A column of a row of one of Citus's catalogs, whose order depends on its version */
 static Datum
 field(HeapTuple tuple, Relation rel, const char *name, bool *isnull)
@@ -87,6 +137,14 @@ field(HeapTuple tuple, Relation rel, const char *name, bool *isnull)
 				 errdetail("Its catalog \"%s\" has no column \"%s\".",
 						   RelationGetRelationName(rel), name)));
 	return heap_getattr(tuple, attnum, RelationGetDescr(rel), isnull);
+}
+
+static Datum
+lookup_field(const Lookup *lookup, const char *name)
+{
+	bool		isnull;
+
+	return field(lookup->tuple, lookup->rel, name, &isnull);
 }
 
 static void
@@ -108,25 +166,14 @@ read_table(HeapTuple tuple, Relation rel, CitusTable *table)
 static bool
 find_table(Oid relid, CitusTable *table)
 {
-	Oid			oid = catalog("pg_dist_partition");
-	Relation	rel;
-	SysScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
+	Lookup		lookup;
 
-	if (!OidIsValid(oid) || !OidIsValid(relid))
+	if (!lookup_by_table(&lookup, "pg_dist_partition", "pg_dist_partition_logical_relid_index",
+						 relid))
 		return false;
-	rel = table_open(oid, AccessShareLock);
-	ScanKeyInit(&key, get_attnum(oid, "logicalrelid"), BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(relid));
-	scan = systable_beginscan(rel, catalog("pg_dist_partition_logical_relid_index"), true, NULL, 1,
-							  &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		read_table(tuple, rel, table);
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return HeapTupleIsValid(tuple);
+	read_table(lookup.tuple, lookup.rel, table);
+	lookup_end(&lookup);
+	return true;
 }
 
 TwPlacement
@@ -164,39 +211,52 @@ tw_citus_column(Oid relid)
 	return get_attname(relid, table.column, false);
 }
 
-/* A shard has its table's name and its own number */
+/* A shard has its table's name and its own number; NULL: a name that Citus has cut */
+static char *
+shard_name(Oid table, int64 shard)
+{
+	char	   *suffix = psprintf("_" INT64_FORMAT, shard);
+	char	   *name = get_rel_name(table);
+
+	if (name == NULL || strlen(name) + strlen(suffix) > NAMEDATALEN - 1)
+		return NULL;
+	return psprintf("%s%s", name, suffix);
+}
+
 Oid
 tw_citus_local_copy(Oid relid)
 {
-	Oid			oid = catalog("pg_dist_shard");
-	Relation	rel;
-	SysScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-	Oid			found = InvalidOid;
-	bool		isnull;
+	Lookup		lookup;
+	char	   *name;
 
-	if (!OidIsValid(oid))
+	if (!lookup_by_table(&lookup, "pg_dist_shard", "pg_dist_shard_logical_relid_index", relid))
 		return InvalidOid;
-	rel = table_open(oid, AccessShareLock);
-	ScanKeyInit(&key, get_attnum(oid, "logicalrelid"), BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(relid));
-	scan = systable_beginscan(rel, catalog("pg_dist_shard_logical_relid_index"), true, NULL, 1,
-							  &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		char	   *suffix = psprintf("_" INT64_FORMAT,
-									  DatumGetInt64(field(tuple, rel, "shardid", &isnull)));
-		char	   *name = get_rel_name(relid);
-		int			room = NAMEDATALEN - 1 - (int) strlen(suffix);
+	name = shard_name(relid, DatumGetInt64(lookup_field(&lookup, "shardid")));
+	lookup_end(&lookup);
+	return name == NULL ? InvalidOid : get_relname_relid(name, get_rel_namespace(relid));
+}
 
-		if ((int) strlen(name) <= room)
-			found = get_relname_relid(psprintf("%s%s", name, suffix), get_rel_namespace(relid));
-	}
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return found;
+Oid
+tw_citus_table_of(Oid relid)
+{
+	char	   *name = tw_citus_present() ? get_rel_name(relid) : NULL;
+	char	   *number = name == NULL ? NULL : strrchr(name, '_');
+	Lookup		lookup;
+	int64		shard;
+	Oid			table;
+
+	if (number == NULL || !isdigit((unsigned char) number[1]))
+		return relid;
+	shard = strtoi64(number + 1, NULL, 10);
+	if (!lookup_begin(&lookup, "pg_dist_shard", "shardid", "pg_dist_shard_shardid_index",
+					  F_INT8EQ, Int64GetDatum(shard)))
+		return relid;
+	table = DatumGetObjectId(lookup_field(&lookup, "logicalrelid"));
+	lookup_end(&lookup);
+	/* a table of another name, or in another schema, is just called so */
+	number = shard_name(table, shard);
+	return number != NULL && strcmp(number, name) == 0 &&
+		get_rel_namespace(table) == get_rel_namespace(relid) ? table : relid;
 }
 
 /* ---------- plans ---------- */
@@ -219,22 +279,13 @@ tw_citus_scan_in_parts(const char *name)
 static int32
 local_group(void)
 {
-	Oid			oid = catalog("pg_dist_local_group");
-	Relation	rel;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	int32		group = 0;
-	bool		isnull;
+	Lookup		lookup;
+	int32		group;
 
-	if (!OidIsValid(oid))
+	if (!lookup_begin(&lookup, "pg_dist_local_group", NULL, NULL, InvalidOid, (Datum) 0))
 		return 0;
-	rel = table_open(oid, AccessShareLock);
-	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		group = DatumGetInt32(field(tuple, rel, "groupid", &isnull));
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
+	group = DatumGetInt32(lookup_field(&lookup, "groupid"));
+	lookup_end(&lookup);
 	return group;
 }
 
@@ -279,23 +330,52 @@ tw_citus_clear(void)
 	protected = false;
 }
 
-bool
-tw_citus_is_distributed(void)
+/* The node that began the transaction over nodes that this session is in; -1: it is in none */
+static int32
+initiator(void)
 {
 	List	   *name;
 	Oid			function;
-	Datum		number;
+	HeapTupleHeader row;
 	bool		isnull;
 
 	if (!tw_citus_present())
-		return false;
+		return -1;
 	name = list_make2(makeString("pg_catalog"), makeString("get_current_transaction_id"));
 	function = LookupFuncName(name, 0, NULL, true);
 	if (!OidIsValid(function))
-		return true;
-	number = GetAttributeByName(DatumGetHeapTupleHeader(OidFunctionCall0(function)),
-								"transaction_number", &isnull);
-	return isnull || DatumGetInt64(number) != 0;
+		return local_group();
+	row = DatumGetHeapTupleHeader(OidFunctionCall0(function));
+	if (DatumGetInt64(GetAttributeByName(row, "transaction_number", &isnull)) == 0 && !isnull)
+		return -1;
+	return DatumGetInt32(GetAttributeByName(row, "initiator_node_identifier", &isnull));
+}
+
+bool
+tw_citus_is_distributed(void)
+{
+	return initiator() >= 0;
+}
+
+/*
+ * Is it settled that Citus commits in two phases, as for a statement on several shards?  A
+ * function of its library says so, which SQL does not know; a version that has none is
+ * never asked.
+ */
+static bool
+two_phases_settled(void)
+{
+	static bool looked = false;
+	static PGFunction function = NULL;
+
+	if (!looked)
+	{
+		function = (PGFunction) load_external_function("citus",
+													   "coordinated_transaction_should_use_2PC",
+													   false, NULL);
+		looked = true;
+	}
+	return function != NULL && DatumGetBool(DirectFunctionCall1(function, (Datum) 0));
 }
 
 /* A table of Citus's that this transaction has written: it has kept the lock */
@@ -407,14 +487,16 @@ run_as_superuser(const char *sql)
 	SetUserIdAndSecContext(save_user, save_context);
 }
 
-/* Makes Citus commit in two phases */
+/* Makes Citus commit in two phases; in another node's transaction that is up to that node */
 void
 tw_citus_before_commit(void)
 {
 	CitusTable	table;
+	int32		node;
 	char	   *sql;
 
-	if (!protected || !tw_citus_is_distributed() || !find_written(&table))
+	if (!protected || (node = initiator()) < 0 || node != local_group() ||
+		two_phases_settled() || !find_written(&table))
 		return;
 	sql = empty_insert(&table);
 	if (sql != NULL)

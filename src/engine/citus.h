@@ -42,6 +42,9 @@ extern char *tw_citus_column(Oid relid);
 /* This node's copy of a reference table, or the shard of a local one; InvalidOid: there is none */
 extern Oid	tw_citus_local_copy(Oid relid);
 
+/* The table that a shard on this node belongs to; what is none is returned as it is */
+extern Oid	tw_citus_table_of(Oid relid);
+
 /* Is a plan node of this name one of Citus's that asks nodes, itself or by statements it runs here? */
 extern bool tw_citus_is_scan(const char *name);
 extern bool tw_citus_scan_in_parts(const char *name);

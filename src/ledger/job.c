@@ -186,6 +186,7 @@ bool
 tw_job_update(const TwJob *job)
 {
 	TwRow		row = job->row;
+	TwRow		now;
 
 	row.values[TW_JOB_OWNER] = ObjectIdGetDatum(job->owner);
 	row.values[TW_JOB_EPOCH] = Int64GetDatum(job->epoch);
@@ -197,6 +198,12 @@ tw_job_update(const TwJob *job)
 
 	/* the row may be one that this very command has written */
 	CommandCounterIncrement();
+
+	/* no lock was kept since it was read: in its place may be a row of a new extension */
+	tw_table_close(tw_table_open(TW_TABLE_JOB));
+	if (!tw_table_fetch(TW_TABLE_JOB, &row.tuple->t_self, SnapshotSelf, &now) ||
+		HeapTupleHeaderGetRawXmin(now.tuple->t_data) != HeapTupleHeaderGetRawXmin(row.tuple->t_data))
+		return false;
 	return tw_table_update(TW_TABLE_JOB, &row.tuple->t_self, row.values, row.nulls);
 }
 

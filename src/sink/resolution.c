@@ -5,7 +5,7 @@
  *
  * COMMIT PREPARED and ROLLBACK PREPARED take effect at once, whatever becomes of
  * the transaction that they are called from.  So we are a procedure that first
- * commits what its caller has done, and refuse to run where that cannot be.
+ * commits what its caller has written, and refuse to run where that cannot be.
  *
  * "Not there" is never taken for "committed": a gid that is not prepared is
  * committed when tw.prepared has it, and unknown otherwise (TW010).
@@ -68,6 +68,14 @@ tw_resolution_begin(FunctionCallInfo fcinfo, const char *procedure)
 		elog(ERROR, "SPI_connect_ext failed");
 	MemoryContextSwitchTo(mcxt);
 	return mcxt;
+}
+
+/* What the caller has written before us; SPI refuses in a subtransaction */
+void
+tw_resolution_commit_caller(MemoryContext mcxt)
+{
+	if (IsSubTransaction() || TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		tw_resolution_commit(mcxt);
 }
 
 void
@@ -339,7 +347,7 @@ tw_commit_prepared(PG_FUNCTION_ARGS)
 	char	   *gid = tw_argument_words(fcinfo, 0, "gid");
 	Datum		status;
 
-	tw_resolution_commit(mcxt);
+	tw_resolution_commit_caller(mcxt);
 	status = CStringGetTextDatum(resolve_gid(gid, true, NULL, mcxt));
 	PG_RETURN_DATUM(tw_resolution_end(fcinfo, mcxt, 1, &status));
 }
@@ -354,7 +362,7 @@ tw_abort_prepared(PG_FUNCTION_ARGS)
 	char	   *reason = tw_argument_words(fcinfo, 1, "reason");
 	Datum		status;
 
-	tw_resolution_commit(mcxt);
+	tw_resolution_commit_caller(mcxt);
 	status = CStringGetTextDatum(resolve_gid(gid, false, reason, mcxt));
 	PG_RETURN_DATUM(tw_resolution_end(fcinfo, mcxt, 1, &status));
 }

@@ -1,8 +1,13 @@
 \set a random(1, 100000)
 \set b random(1, 100000)
 \set id random(1, 9223372036854775806)
+\if :ready = 0
+PREPARE batch(text) AS SELECT CASE status WHEN 'started' THEN tw.prepare_batch(job, batch_id) END AS gid FROM tw.begin_batch('two-phase', $1);
+PREPARE log(int, int) AS INSERT INTO transfer SELECT $1, $2, i, now() FROM generate_series(1, 1000) AS i;
+\set ready 1
+\endif
 BEGIN;
-SELECT CASE status WHEN 'started' THEN tw.prepare_batch(job, batch_id) END AS gid FROM tw.begin_batch('two-phase', ':id') \gset
-INSERT INTO transfer SELECT :a, :b, i, now() FROM generate_series(1, 1000) AS i;
+EXECUTE batch(':id') \gset
+EXECUTE log(:a, :b);
 PREPARE TRANSACTION ':gid';
 CALL tw.commit_prepared(':gid');

@@ -1,7 +1,11 @@
 \set a random(1, 100000)
 \set b random(1, 100000)
 \set id random(1, 9223372036854775806)
+\if :ready = 0
+PREPARE log(int, int) AS INSERT INTO transfer SELECT $1, $2, i, now() FROM generate_series(1, 1000) AS i;
+\set ready 1
+\endif
 BEGIN;
-INSERT INTO transfer SELECT :a, :b, i, now() FROM generate_series(1, 1000) AS i;
+EXECUTE log(:a, :b);
 PREPARE TRANSACTION 'bare :id';
 COMMIT PREPARED 'bare :id';

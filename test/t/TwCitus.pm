@@ -38,7 +38,11 @@ sub bare_installation
 	}
 	system('mkdir', '-p', "$top$bin") == 0 && system("cp -aL '$bin/.' '$top$bin/'") == 0
 	  or die "could not copy $bin";
-	system("find '$top' -name 'transactional_writer*' -delete") == 0 or die 'find';
+	# Some directory of the path may have that name as well
+	my ($share, $lib) = map { $top . config($_) } qw(sharedir pkglibdir);
+	my @files = map { glob "'$_'/transactional_writer*" } "$share/extension", $lib, "$lib/bitcode";
+
+	@files >= 3 && system('rm', '-r', @files) == 0 or die 'could not take transactional_writer out of the copy';
 	return dirname("$top$bin");
 }
 
