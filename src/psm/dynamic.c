@@ -144,10 +144,5 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	count->writes |= psm_writes_rows(rc);
 	if (stmt->into != NIL)
 		psm_assign_into(ex, stmt->into, tuples, n);
-	if (tuples != NULL)
-		SPI_freetuptable(tuples);
-	psm_eval_cleanup(ex);
-	if (n == 0 && (psm_writes_rows(rc) || stmt->into != NIL))
-		return psm_not_found(ex);
-	return PSM_NEXT;
+	return psm_exec_end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
 }

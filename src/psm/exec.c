@@ -157,6 +157,16 @@ psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
 		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
 }
 
+/* Ends a statement's query: frees its result, and NOT FOUND when it missed all that it was for */
+PsmResult
+psm_exec_end_query(PsmExec *ex, SPITupleTable *tuples, bool missed)
+{
+	if (tuples != NULL)
+		SPI_freetuptable(tuples);
+	psm_eval_cleanup(ex);
+	return missed ? psm_not_found(ex) : PSM_NEXT;
+}
+
 static PsmResult
 exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 {
@@ -193,13 +203,7 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
 	}
 
-	if (tuples != NULL)
-		SPI_freetuptable(tuples);
-	psm_eval_cleanup(ex);
-
-	if (n == 0 && (psm_writes_rows(rc) || stmt->into != NIL))
-		return psm_not_found(ex);
-	return PSM_NEXT;
+	return psm_exec_end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
 }
 
 static PsmResult

@@ -62,6 +62,7 @@ foreach my $page (@pages)
 {
 	my $text = slurp_file($page) =~ s/^```.*?^```$//msgr;
 
+	like($text, qr/\A# \S/, basename($page) . ' begins with its title');
 	foreach my $link ($text =~ /\]\(([^)]+)\)/g)
 	{
 		my ($path, $anchor) = split(/#/, $link, 2);
