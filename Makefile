@@ -9,7 +9,8 @@
 #
 #	make demo              see it work on real data
 #	make test              all tests, in four tiers
-#	make bench             ratios to hand-written PL/pgSQL and to other isolation, and how it scales
+#	make bench             one table of ratios: to what one would write by hand, to other isolation,
+#	                       to other tools, and how it scales; a quarter of an hour
 #	make matrix            make test on the releases that other Debians carry
 #	make fuzz              random texts for the parser, random programs and calls for a server
 #	                       with assertions, three minutes in all (test/fuzz says how for longer)
@@ -63,10 +64,7 @@ demo:
 test:
 	@test/run
 bench:
-	@test/bench/run
-	@test/bench/conflicts
-	@test/bench/staged
-	@test/bench/scale
+	@test/bench/all
 matrix:
 	@test/matrix
 fuzz:

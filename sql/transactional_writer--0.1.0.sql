@@ -16,7 +16,7 @@ COMMENT ON SCHEMA tw IS 'transactional_writer: atomic blocks and the ledger of b
 -- ---------------------------------------------------------------------------
 
 -- The owner is a regrole, which is dumped by name, so that a restore into
--- another cluster finds the role.
+-- another cluster finds the role (or by '-': see below).
 CREATE TABLE tw.job (
 	job text COLLATE pg_catalog."C" NOT NULL,
 	owner pg_catalog.regrole NOT NULL,
@@ -109,10 +109,21 @@ COMMENT ON TABLE tw.failure IS 'errors that CALL tw.run retried or gave up on; s
 COMMENT ON TABLE tw.source_offset IS 'where each job goes on reading its sources; see view tw.offsets';
 COMMENT ON TABLE tw.audit IS 'who removed what from the ledger, when and why; see view tw.audit_log';
 
-SELECT pg_catalog.pg_extension_config_dump('tw.job', '');
+-- A role that was dropped is a number, which is another role's in another cluster: it goes
+-- into a dump as nobody, '-'.  What is given here stands behind SELECT the columns FROM the
+-- table in the query of pg_dump.
+SELECT pg_catalog.pg_extension_config_dump('tw.job', $$
+	WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner)
+	UNION ALL
+	SELECT job, '-'::regrole, epoch, instance, retention, pruned_version, created_at
+	FROM tw.job WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = owner)$$);
 SELECT pg_catalog.pg_extension_config_dump('tw.batch', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.batch_outcome', '');
-SELECT pg_catalog.pg_extension_config_dump('tw.failure', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.failure', $$
+	WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = role)
+	UNION ALL
+	SELECT job, batch_id, attempt, sqlstate, message, line, at, '-'::regrole, relation, kind
+	FROM tw.failure WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = role)$$);
 SELECT pg_catalog.pg_extension_config_dump('tw.audit', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.source_offset', '');
 
@@ -485,7 +496,11 @@ COMMENT ON TABLE tw.stage_leftover IS 'schemas of ended batches, to be dropped b
 SELECT pg_catalog.pg_extension_config_dump('tw.stage_number', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.stage', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.stage_target', '');
-SELECT pg_catalog.pg_extension_config_dump('tw.stage_task', '');
+SELECT pg_catalog.pg_extension_config_dump('tw.stage_task', $$
+	WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = role)
+	UNION ALL
+	SELECT batch, task, xid, rows, committed_at, '-'::regrole, message
+	FROM tw.stage_task WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = role)$$);
 SELECT pg_catalog.pg_extension_config_dump('tw.stage_alive', '');
 SELECT pg_catalog.pg_extension_config_dump('tw.stage_leftover', '');
 

@@ -35,3 +35,13 @@ tw_scanner_begin(const char *text, core_yy_extra_type *extra)
 	extra->escape_string_warning = false;
 	return scanner;
 }
+
+/*
+ * Where the token ends that was read last, and began at start.  flex ends it with a NUL in
+ * its buffer, until the next call; at the end of input it stands on the last NUL.
+ */
+int
+tw_scanner_token_end(const core_yy_extra_type *extra, int start)
+{
+	return start + strlen(extra->scanbuf + start);
+}

@@ -678,6 +678,7 @@ struct core_yy_extra_type;
 
 /* Begins to scan a text, in which no word is a keyword; to be ended by scanner_finish() */
 extern void *tw_scanner_begin(const char *text, struct core_yy_extra_type *extra);
+extern int	tw_scanner_token_end(const struct core_yy_extra_type *extra, int start);
 
 /* ---------- in signal.c ---------- */
 

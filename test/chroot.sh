@@ -21,9 +21,10 @@ release_of() {
 	esac
 }
 
-# The mirror that this machine's own apt uses for Debian
+# The mirror that this machine's own apt uses for Debian, or with the label Debian-Security for
+# its security updates
 mirror() {
-	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' |
+	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' "Label: ${1:-Debian}" |
 		sort -u | head -n 1
 }
 

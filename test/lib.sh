@@ -143,7 +143,8 @@ packaged_version() {
 }
 
 # prepare server|test: packages, PG_CONFIG, the private PostgreSQL in $pg and the
-# extension built into it.  Sets bin to its bin directory and pg_version.
+# extension built into it.  Sets bin to its bin directory and pg_version.  With TW_PREPARED,
+# PG_CONFIG is that of a private PostgreSQL of the caller's, which has the extension already.
 prepare() {
 	local kind=$1 version dir
 	if ! find_pg_config; then
@@ -177,6 +178,10 @@ prepare() {
 		chown "$owner": "$tw" "$tw"/*
 	else
 		owner=
+	fi
+	if [ -n "${TW_PREPARED:-}" ]; then
+		bin=$("$PG_CONFIG" --bindir)
+		return
 	fi
 
 	say "== building transactional_writer for PostgreSQL $pg_version"

@@ -127,7 +127,6 @@ cut_params(Watch *watch, char *text)
 {
 	core_yy_extra_type extra;
 	core_yyscan_t scanner = tw_scanner_begin(text, &extra);
-	char	   *source = pstrdup(text);
 	int			colon = -1;
 
 	for (;;)
@@ -143,16 +142,8 @@ cut_params(Watch *watch, char *text)
 		if (token == PSM_TOK_IDENT && colon >= 0 && location == colon + 1)
 		{
 			NamedParam *param = palloc(sizeof(NamedParam));
-			int			end = location;
+			int			end = tw_scanner_token_end(&extra, location);
 
-			if (source[end] == '"')
-				end += 1 + strcspn(source + end + 1, "\"") + 1;
-			else
-			{
-				while (IS_HIGHBIT_SET(source[end]) || isalnum((unsigned char) source[end]) ||
-					   source[end] == '_' || source[end] == '$')
-					end++;
-			}
 			param->offset = colon;
 			param->name = pstrdup(value.str);
 			watch->named = lappend(watch->named, param);

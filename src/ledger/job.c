@@ -10,7 +10,8 @@
  *
  * A job belongs to the role that was the current user when it was created, until
  * tw.reassign_job gives it to another.  Members of that role may use it.  A role
- * that is dropped leaves its jobs to superusers.
+ * that is dropped leaves its jobs to superusers; so do those of nobody (InvalidOid), which
+ * a dump makes of it.
  *
  * Locks: the epoch is checked under a share lock and moved under an exclusive
  * one on an object of our own, the job's name hashed in class tw.job.  Batches with

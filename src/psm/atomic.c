@@ -216,6 +216,46 @@ check_constraints(PsmExec *ex, bool make_immediate)
 	}
 }
 
+/* Over several nodes a savepoint costs each of them more than the block; COMMIT checks as well */
+static void
+run_and_check(PsmExec *ex, PsmConstraints constraints)
+{
+	psm_exec_run(ex);
+	if (constraints != PSM_LEAVE_DEFERRED && !tw_citus_is_distributed())
+		check_constraints(ex, constraints == PSM_MAKE_IMMEDIATE);
+}
+
+/* The same within transactional_writer.block_timeout */
+static void
+run_in_time(PsmExec *ex, PsmConstraints constraints)
+{
+	ErrorContextCallback context;
+
+	if (!psm_timeout_begin())
+	{
+		run_and_check(ex, constraints);
+		return;
+	}
+	context.callback = psm_timeout_error_callback;
+	context.arg = NULL;
+	context.previous = error_context_stack;
+	error_context_stack = &context;
+	PG_TRY();
+	{
+		run_and_check(ex, constraints);
+		psm_timeout_check();
+		psm_timeout_end();
+	}
+	PG_CATCH();
+	{
+		/* before the rollback, which may take long */
+		psm_timeout_end();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	error_context_stack = context.previous;
+}
+
 /*
  * Compiles (or finds) a block, runs it and checks deferred constraints; sets
  * result, rows and operations of outcome, in the caller's memory.
@@ -228,8 +268,6 @@ psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints cons
 	MemoryContext mcxt;
 	PsmScript  *script;
 	PsmExec    *ex;
-	bool		timed;
-	ErrorContextCallback context;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
@@ -240,19 +278,7 @@ psm_block_run(const char *source, int length, Jsonb *params, PsmConstraints cons
 	ex->do_return = return_json;
 	bind_parameters(ex, params);
 
-	timed = psm_timeout_begin(mcxt);
-	psm_exec_run(ex);
-
-	context.callback = psm_timeout_error_callback;
-	context.arg = NULL;
-	context.previous = error_context_stack;
-	error_context_stack = &context;
-	/* over several nodes a savepoint costs each of them more than the block; COMMIT checks as well */
-	if (constraints != PSM_LEAVE_DEFERRED && !tw_citus_is_distributed())
-		check_constraints(ex, constraints == PSM_MAKE_IMMEDIATE);
-	if (timed)
-		psm_timeout_end();
-	error_context_stack = context.previous;
+	run_in_time(ex, constraints);
 
 	MemoryContextSwitchTo(caller);
 	outcome->operations = copy_jsonb(psm_exec_operations(ex, &outcome->rows));

@@ -468,7 +468,7 @@ extern void psm_call_outputs(PsmExec *ex, PsmExpr *expr, SPITupleTable *tuples);
 
 /* In timeout.c */
 extern volatile sig_atomic_t psm_timed_out;
-extern bool psm_timeout_begin(MemoryContext mcxt);
+extern bool psm_timeout_begin(void);
 extern void psm_timeout_end(void);
 extern void psm_timeout_check(void);
 extern void psm_timeout_error_callback(void *arg);

@@ -89,28 +89,47 @@ run_body(PsmRun *run, int number, TwOutcome *outcome)
 	return true;
 }
 
+/* What is done in a transaction of its own */
+typedef struct Attempt
+{
+	PsmRun	   *run;
+	int			number;
+	TwOutcome  *outcome;
+	ErrorData  *error;			/* of the attempt; NULL while there is none */
+} Attempt;
+
+static void
+run_attempt(Attempt *attempt)
+{
+	attempt->outcome->status = run_body(attempt->run, attempt->number, attempt->outcome) ?
+		TW_COMMITTED : TW_ALREADY_COMMITTED;
+}
+
+static void
+write_failure(Attempt *attempt)
+{
+	tw_failure_record(attempt->run->claim.job, attempt->run->claim.batch_id, attempt->number,
+					  attempt->error, psm_error_line());
+}
+
 /*
- * One attempt, up to and with its commit.  Returns NULL when that went well,
- * otherwise the error, after a rollback, in run->mcxt.
+ * Works in this transaction, which is new, and commits it.  Returns NULL when that went
+ * well, otherwise the error, after a rollback, in run->mcxt.
  */
 static ErrorData *
-attempt(PsmRun *run, int number, TwOutcome *outcome)
+commit_work(void (*work) (Attempt *attempt), Attempt *attempt)
 {
+	PsmRun	   *run = attempt->run;
 	ErrorData  *volatile error = NULL;
 	volatile bool in_subxact = false;
-	ResourceOwner oldowner;
+	ResourceOwner oldowner = CurrentResourceOwner;
 
-	SPI_commit();				/* a transaction of our own, without a snapshot */
-	XactIsoLevel = run->isolation;
-	psm_error_line_clear();
-	memset(outcome, 0, sizeof(TwOutcome));
-	oldowner = CurrentResourceOwner;
 	PG_TRY();
 	{
 		BeginInternalSubTransaction(NULL);
 		in_subxact = true;
 		MemoryContextSwitchTo(run->mcxt);
-		outcome->status = run_body(run, number, outcome) ? TW_COMMITTED : TW_ALREADY_COMMITTED;
+		work(attempt);
 		ReleaseCurrentSubTransaction();
 		in_subxact = false;
 		MemoryContextSwitchTo(run->mcxt);
@@ -136,17 +155,29 @@ attempt(PsmRun *run, int number, TwOutcome *outcome)
 }
 
 /*
- * Writes the failed attempt to tw.failures, in a transaction of its own; where
- * nothing can be written, as on a standby, the error itself has to do.
+ * Writes the failed attempt to tw.failures, in a transaction of its own.  Where nothing can
+ * be written, as on a standby, the error itself has to do; where that fails, it stays what
+ * the caller is told, beside a warning.  Returns an error that ends the attempts: a cancel
+ * that has come here counts for those that would follow.
  */
-static void
-record_failure(PsmRun *run, int number, ErrorData *error)
+static ErrorData *
+record_failure(Attempt *attempt)
 {
+	ErrorData  *failed;
+
 	if (!tw_log_failures || XactReadOnly)
-		return;
-	tw_failure_record(run->claim.job, run->claim.batch_id, number, error, psm_error_line());
-	SPI_commit();
-	MemoryContextSwitchTo(run->mcxt);
+		return NULL;
+	failed = commit_work(write_failure, attempt);
+	if (failed == NULL)
+		return NULL;
+	ereport(WARNING,
+			(errcode(failed->sqlerrcode),
+			 errmsg("could not write the error of attempt %d to tw.failures", attempt->number),
+			 errdetail_internal("%s", failed->message)));
+	if (failed->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		return failed;
+	FreeErrorData(failed);
+	return NULL;
 }
 
 static bool
@@ -177,14 +208,22 @@ psm_run_batch(PsmRun *run, TwOutcome *outcome)
 {
 	for (int number = 1;; number++)
 	{
-		ErrorData  *error = attempt(run, number, outcome);
+		Attempt		attempt = {.run = run, .number = number, .outcome = outcome};
+		ErrorData  *end;
 
-		if (error == NULL)
+		SPI_commit();			/* a transaction of our own, without a snapshot */
+		XactIsoLevel = run->isolation;
+		psm_error_line_clear();
+		memset(outcome, 0, sizeof(TwOutcome));
+		attempt.error = commit_work(run_attempt, &attempt);
+		if (attempt.error == NULL)
 			break;
-		record_failure(run, number, error);
-		if (!is_conflict(error) || number >= run->max_attempts)
-			ReThrowError(error);
-		FreeErrorData(error);
+		end = record_failure(&attempt);
+		if (!is_conflict(attempt.error) || number >= run->max_attempts)
+			ReThrowError(attempt.error);
+		if (end != NULL)
+			ReThrowError(end);
+		FreeErrorData(attempt.error);
 		pause_before_retry(number);
 	}
 }

@@ -113,13 +113,7 @@ next_token(core_yyscan_t scanner, const core_yy_extra_type *extra, PsmToken *tok
 	token->quoted = false;
 	token->text = NULL;
 
-	/*
-	 * flex ends the token it has just read with a NUL in its buffer, until the
-	 * next call.  At the end of input it stands on the last NUL.
-	 */
-	token->end = location;
-	if (token->type != 0)
-		token->end += strlen(extra->scanbuf + location);
+	token->end = token->type == 0 ? location : tw_scanner_token_end(extra, location);
 
 	switch (token->type)
 	{

@@ -18,7 +18,6 @@ volatile sig_atomic_t psm_timed_out = false;
 
 static bool armed = false;
 static int	limit;				/* in ms, while armed */
-static MemoryContextCallback disarm_callback;
 
 /* Signal handler */
 static void
@@ -45,37 +44,46 @@ timeout_id(void)
 }
 
 static void
-disarm(void *arg)
+raise_timed_out(void)
 {
-	if (!armed)
-		return;
-	armed = false;
-	disable_timeout(timeout_id(), false);
-	psm_timed_out = false;
+	ereport(ERROR,
+			(errcode(ERRCODE_TW_TRANSACTION_TIMED_OUT),
+			 errmsg("the block did not end within %d ms", limit),
+			 errhint("Run it again, or raise transactional_writer.block_timeout.")));
 }
 
-/* Begins a block; mcxt goes when the block ends, whichever way.  False: no timer for this one. */
+/* Arms the timer for a block; false: there is no limit, or a block around it is limited */
 bool
-psm_timeout_begin(MemoryContext mcxt)
+psm_timeout_begin(void)
 {
 	if (tw_block_timeout <= 0 || armed)
 		return false;
 	armed = true;
 	limit = tw_block_timeout;
 	psm_timed_out = false;
-	disarm_callback.func = disarm;
-	disarm_callback.arg = NULL;
-	MemoryContextRegisterResetCallback(mcxt, &disarm_callback);
 	enable_timeout_after(timeout_id(), limit);
 	return true;
 }
 
-/* Ends a block that went well so far: a cancel of ours must not hit what comes behind it */
+/*
+ * The block has ended, well or by an error that is being caught.  A cancel of ours must not
+ * hit what comes behind it, and one from outside cannot be told from it: both are the block's.
+ */
 void
 psm_timeout_end(void)
 {
+	bool		pending;
+
+	if (!armed)
+		return;
+	armed = false;
 	disable_timeout(timeout_id(), false);
-	psm_timeout_check();
+	pending = psm_timed_out && QueryCancelPending;
+	psm_timed_out = false;
+	if (!pending)
+		return;
+	QueryCancelPending = false;
+	raise_timed_out();
 }
 
 /* Raises TW004 when the time is up; errors of a cancel become it in psm_timeout_error() */
@@ -85,10 +93,7 @@ psm_timeout_check(void)
 	if (likely(!psm_timed_out))
 		return;
 	CHECK_FOR_INTERRUPTS();		/* the cancel that belongs to it must not come later */
-	ereport(ERROR,
-			(errcode(ERRCODE_TW_TRANSACTION_TIMED_OUT),
-			 errmsg("the block did not end within %d ms", limit),
-			 errhint("Run it again, or raise transactional_writer.block_timeout.")));
+	raise_timed_out();
 }
 
 /* Error context of what belongs to a block and is none of its statements */

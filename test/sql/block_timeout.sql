@@ -37,6 +37,30 @@ SELECT status FROM tw.atomic('BEGIN INSERT INTO timeout_t VALUES (6); END');
 SELECT pg_sleep(0.3);
 SELECT * FROM timeout_t;
 
+\echo nor when the time runs out while a block that has failed is rolled back
+CREATE SCHEMA timeout_many;
+CREATE FUNCTION timeout_fails(tables int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	code text;
+BEGIN
+	BEGIN
+		FOR i IN 1 .. tables LOOP
+			EXECUTE format('CREATE TABLE timeout_many.t%s (v int)', i);
+		END LOOP;
+		PERFORM set_config('transactional_writer.block_timeout', '1ms', true);
+		PERFORM tw.atomic('BEGIN SIGNAL SQLSTATE ''75000''; END');
+	EXCEPTION WHEN OTHERS THEN
+		GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE;
+	END;
+	PERFORM pg_sleep(0);
+	RETURN code;
+END$$;
+-- the machine may have been so slow that the block took longer itself
+SELECT timeout_fails(0) IN ('75000', 'TW004') AS ok;
+SELECT timeout_fails(1000) IN ('75000', 'TW004') AS ok;
+DROP SCHEMA timeout_many;
+DROP FUNCTION timeout_fails;
+
 \echo a cancel or statement_timeout stays one
 SET transactional_writer.block_timeout = 0;
 SET statement_timeout = '100ms';

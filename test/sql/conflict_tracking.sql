@@ -140,6 +140,8 @@ SELECT relations, conditions FROM counters;
 SELECT count(*) FROM tracked;
 SELECT relations, conditions FROM counters;
 COMMIT;
+SELECT tw.watch('tracked', 'v=:"a""b"AND(id=:"c d")', '{"a\"b": 5, "c d": 1}');
+SELECT tw.watch('tracked', 'v=:"a""b"', '{"a\"c": 5}');
 SELECT tw.watch('tracked', 'v = :w', '{"v": 5}');
 SELECT tw.watch('tracked', 'v = $1', '{"v": 5}');
 SELECT tw.watch('tracked', 'v = 5', '[]');

@@ -43,6 +43,30 @@ CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = repeat(''
 \set VERBOSITY default
 SELECT length(message), left(message, 11) FROM fail_rows WHERE length(message) > 1000;
 
+-- one that cannot be written is the caller's all the same, and is tried again
+CREATE INDEX fail_index ON tw.failure ((1 / strpos(message, '!'))) WHERE message LIKE 'fails unwritten%';
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails unwritten''; END', job => 'fail', batch_id => 'd');
+\echo :LAST_ERROR_SQLSTATE
+SELECT setval('fail_attempt', 1, false);
+CALL tw.run('BEGIN ATOMIC
+	IF nextval(''fail_attempt'') < 3 THEN
+		SIGNAL SQLSTATE ''40001'' SET MESSAGE_TEXT = ''fails unwritten'';
+	END IF;
+END', job => 'fail', batch_id => 'e');
+SELECT count(*) FROM fail_rows WHERE message = 'fails unwritten';
+DROP INDEX tw.fail_index;
+-- but a cancel that comes while it is written ends the attempts
+CREATE FUNCTION fail_slowly(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$BEGIN PERFORM pg_sleep(60); RETURN $1; END$$;
+CREATE INDEX fail_index ON tw.failure (fail_slowly(message)) WHERE message LIKE 'fails slowly%';
+SET statement_timeout = '200ms';
+\set SHOW_CONTEXT never
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''40001'' SET MESSAGE_TEXT = ''fails slowly''; END', max_attempts => 2);
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''40001'' SET MESSAGE_TEXT = ''fails slowly''; END', max_attempts => 1);
+\set SHOW_CONTEXT errors
+RESET statement_timeout;
+DROP INDEX tw.fail_index;
+DROP FUNCTION fail_slowly;
+
 -- pruned with their job's ledger, and those of no job by themselves
 SELECT tw.prune_ledger('fail', '0');
 SELECT count(*) FROM fail_rows WHERE job = 'fail';

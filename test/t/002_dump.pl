@@ -1,5 +1,6 @@
 # After pg_dump and a restore into another server ledger, offsets, failures and audit log
-# agree with the data: a replay is a no-op there too, and who may use a job is as before.
+# agree with the data: a replay is a no-op there too, and who may use a job is as before.  Only
+# the role that was dropped is nobody there, because its number may be another role's.
 # In the custom format at once, and as plain schema first and data after.
 use strict;
 use warnings;
@@ -34,6 +35,7 @@ $node->safe_psql('postgres', q(
 	CREATE ROLE loader;
 	CREATE ROLE "team ""A""";
 	CREATE ROLE stranger;
+	CREATE ROLE leaver;
 	GRANT USAGE ON SCHEMA tw TO loader, stranger;
 	GRANT ALL ON t TO loader, stranger;
 	DO $$BEGIN FOR i IN 1 .. 2000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END$$));
@@ -54,7 +56,17 @@ $node->safe_psql('postgres', q(
 	SELECT tw.create_job(E'odd\t"name" ''N', '30 days')));
 is(sqlstate($node, q(SET ROLE loader; CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75000''; END', '{}', 'load', 'failed'))),
 	'75000', 'and one fails');
+is(sqlstate($node, q(SET ROLE leaver; CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75000''; END', '{}', 'left', 'failed'))),
+	'75000', 'another of a role');
+my $gone = $node->safe_psql('postgres', q(
+	SET ROLE leaver;
+	SELECT tw.create_job('left');
+	RESET ROLE;
+	SELECT owner::oid FROM tw.jobs WHERE job = 'left';
+	DROP ROLE leaver));
+$gone =~ s/\s//g;
 my $before = everything($node);
+is($before =~ s/(?<=: ")$gone(?=")/-/g, 2, 'that is gone now');
 
 like($before, qr/\Q$_\E/, "there is a row of $_ to dump")
   foreach qw(audit batch batch_outcome failure job source_offset);
@@ -87,6 +99,8 @@ sub check
 		'started', "$how: what was forgotten may run again");
 	is(sqlstate($other, q(SET ROLE loader; SELECT tw.prune_ledger('load', '0'); SELECT tw.begin_batch('load', 'v1', version => 1))),
 		'TW008', "$how: once");
+	is($other->safe_psql('postgres', q(SELECT tw.reassign_job('left', 'stranger'); SET ROLE stranger;
+		SELECT owner FROM tw.jobs)), "\nstranger", "$how: a superuser gives a job of nobody to somebody");
 	is($other->safe_psql('postgres', q(SELECT owner, retention FROM tw.jobs WHERE job = E'odd\t"name" ''N')),
 		q("team ""A"""|30 days), "$how: names and roles that need quotes");
 	$other->stop;

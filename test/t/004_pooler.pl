@@ -7,38 +7,13 @@ use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT pgbouncer start_pooler);
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
-plan skip_all => 'pgbouncer is not installed' if !$pgbouncer;
+plan skip_all => 'pgbouncer is not installed' if !pgbouncer();
 
 my $node = new_server('main');
 my $dir = PostgreSQL::Test::Utils::tempdir_short();
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
-my $log = '';
-
-# Starts pgbouncer with that many server connections; its port is only a socket's name
-sub start_pooler
-{
-	my ($size) = @_;
-
-	append_to_file("$dir/users", qq("$user" ""\n));
-	unlink "$dir/pgbouncer.ini";
-	append_to_file("$dir/pgbouncer.ini", join("\n",
-		'[databases]', 'pool = ' . $node->connstr('postgres') . " user=$user",
-		'[pgbouncer]', 'pool_mode = transaction', "default_pool_size = $size",
-		"unix_socket_dir = $dir", 'listen_addr =', 'listen_port = 6432',
-		'auth_type = trust', "auth_file = $dir/users", 'ignore_startup_parameters = extra_float_digits,options', ''));
-	my $pooler = IPC::Run::start([ $pgbouncer, "$dir/pgbouncer.ini" ], '<' => \undef, '>' => \$log, '2>' => \$log);
-
-	foreach (1 .. 100)
-	{
-		last if -S "$dir/.s.PGSQL.6432";
-		$pooler->pump_nb;
-		select undef, undef, undef, 0.1;
-	}
-	return $pooler;
-}
 
 # Statements of one client, through the pooler; answers and errors
 sub client
@@ -46,7 +21,7 @@ sub client
 	my ($sql) = @_;
 	my ($out, $err);
 
-	IPC::Run::run([ 'psql', '-XqAt', '-v', 'VERBOSITY=sqlstate', '-d', "host=$dir port=6432 dbname=pool user=$user" ],
+	IPC::Run::run([ 'psql', '-XqAt', '-v', 'VERBOSITY=sqlstate', '-d', "host=$dir port=6432 dbname=postgres user=$user" ],
 		'<' => \$sql, '>' => \$out, '2>' => \$err);
 	chomp($out, $err);
 	return $err eq '' ? $out : "$out$err";
@@ -56,7 +31,7 @@ $node->safe_psql('postgres', 'CREATE TABLE t (client text, batch text)');
 
 # One session for all
 
-my $pooler = start_pooler(1);
+my $pooler = start_pooler($node, $dir, default_pool_size => 1);
 
 is(client(q(
 	BEGIN;
@@ -76,22 +51,22 @@ is(client(q(SELECT status FROM tw.atomic('BEGIN ATOMIC INSERT INTO t VALUES (''b
 is(client(q(CALL tw.run('BEGIN ATOMIC INSERT INTO t VALUES (''b'', ''third''); END', '{}', 'one', 'third'))),
 	'committed||1|1', 'CALL tw.run commits by itself');
 is(client('SHOW transaction_isolation'), 'read committed', 'and leaves the isolation level as it was');
-$pooler->kill_kill;
+kill_client($pooler);
 
 # Many clients, few sessions, each batch asked for by several clients
 
-$pooler = start_pooler(3);
+$pooler = start_pooler($node, $dir, default_pool_size => 3);
 my $script = "$dir/script.sql";
 append_to_file($script, join("\n",
 	'\set batch random(1, 100)',
 	q(SELECT status FROM tw.atomic('BEGIN ATOMIC INSERT INTO t VALUES (''many'', params.batch::text); END',
 		jsonb_build_object('batch', :batch), 'many', :batch::text);)));
-command_ok([ 'pgbench', '-n', '-c', '8', '-t', '50', '-f', $script, '-h', $dir, '-p', '6432', '-U', $user, 'pool' ],
+command_ok([ 'pgbench', '-n', '-c', '8', '-t', '50', '-f', $script, '-h', $dir, '-p', '6432', '-U', $user, 'postgres' ],
 	'eight clients over three sessions');
 is($node->safe_psql('postgres', q(
 	SELECT (SELECT count(*) FROM tw.ledger WHERE job = 'many') - (SELECT count(DISTINCT batch) FROM t WHERE client = 'many'),
 		(SELECT count(*) FROM t WHERE client = 'many') - (SELECT count(DISTINCT batch) FROM t WHERE client = 'many'))),
 	'0|0', 'each batch ran once');
-$pooler->kill_kill;
+kill_client($pooler);
 
 done_testing();

@@ -9,7 +9,7 @@ use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT session answer);
 
 my $batches = $ENV{TW_CHAOS_BATCHES} || 200;
 my $seed = $ENV{TW_CHAOS_SEED} || time;
@@ -86,26 +86,7 @@ SQL
 
 my @connection = ('-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres') . " connect_timeout=10");
 
-# Starts psql on a statement; its answer is in ->{out} and ->{err} when it has finished
-sub session
-{
-	my ($sql) = @_;
-	my $s = { out => '', err => '' };
-
-	$s->{run} = IPC::Run::start([ 'psql', @connection, '-v', 'VERBOSITY=sqlstate', '-c', $sql ],
-		'<' => \undef, '>' => \$s->{out}, '2>' => \$s->{err});
-	return $s;
-}
-
-sub answer
-{
-	my ($s) = @_;
-
-	eval { $s->{run}->finish };
-	return $s->{out} =~ /^(\w+)$/m ? $1 : $s->{err} =~ /ERROR:\s+(\w{5})$/m ? $1 : 'lost';
-}
-
-sub query { return (answer(session($_[0])))[0]; }
+sub query { return answer(session($node, $_[0])); }
 
 # The reader: one session that asks for anomalies without a pause, and is started again when the
 # server has thrown it out
@@ -188,17 +169,17 @@ foreach my $b (1 .. $batches)
 		read_on();
 
 		# open, unless it is
-		my $s = session("SELECT open($b)");
+		my $s = session($node, "SELECT open($b)");
 		fault(30_000, $s) if rand() < 0.3;
 		$answers{'open: ' . answer($s)}++;
 
 		# all tasks at once, some of them twice
 		my @tasks = (0 .. 3, grep { rand() < 0.15 } 0 .. 3);
-		my @loaders = map { session(sprintf 'SELECT load(%d, %d, %f)', $b, $_, rand 0.005) } @tasks;
+		my @loaders = map { session($node, sprintf 'SELECT load(%d, %d, %f)', $b, $_, rand 0.005) } @tasks;
 		fault(60_000, @loaders) if rand() < 0.6;
 		$answers{'load: ' . answer($_)}++ foreach @loaders;
 
-		$s = session("SELECT publish($b)");
+		$s = session($node, "SELECT publish($b)");
 		fault(40_000, $s) if rand() < 0.6;
 		my $status = answer($s);
 		$answers{"publish: $status"}++;

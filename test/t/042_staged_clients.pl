@@ -9,40 +9,25 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT pgbouncer start_pooler);
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
 my ($python) = grep { -x && system("$_ -c 'import psycopg' 2>/dev/null") == 0 } map { "$_/python3" } split(/:/, $ENV{PATH}), '/usr/bin';
 my $node_js = system(q(node -e 'require("pg")' >/dev/null 2>&1)) == 0;
 
-plan skip_all => 'pgbouncer is not installed' if !$pgbouncer;
+plan skip_all => 'pgbouncer is not installed' if !pgbouncer();
 plan skip_all => 'neither psycopg nor node-postgres is installed' if !$python && !$node_js;
 
 my ($tasks, $rows) = (16, 2000);
 my $node = new_server('main', 'fsync = off');
 my $dir = PostgreSQL::Test::Utils::tempdir_short();
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
-my $log = '';
-
-append_to_file("$dir/users", qq("$user" ""\n));
-append_to_file("$dir/pgbouncer.ini", join("\n",
-	'[databases]', 'pool = ' . $node->connstr('postgres') . " user=$user",
-	'[pgbouncer]', 'pool_mode = transaction', 'default_pool_size = 4',
-	"unix_socket_dir = $dir", 'listen_addr =', 'listen_port = 6432',
-	'auth_type = trust', "auth_file = $dir/users", 'ignore_startup_parameters = extra_float_digits,options', ''));
-my $pooler = IPC::Run::start([ $pgbouncer, "$dir/pgbouncer.ini" ], '<' => \undef, '>' => \$log, '2>' => \$log);
-for (1 .. 100)
-{
-	last if -S "$dir/.s.PGSQL.6432";
-	$pooler->pump_nb;
-	usleep 100_000;
-}
+my $pooler = start_pooler($node, $dir);
 
 $node->safe_psql('postgres', 'CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task int, n int, loader text)');
 
 my @kinds = (
-	$python ? [ $python, dirname(__FILE__) . '/stage_load.py', "host=$dir port=6432 dbname=pool user=$user" ] : (),
-	$node_js ? [ 'node', dirname(__FILE__) . '/stage_load.js', $dir, 6432, 'pool', $user ] : ());
+	$python ? [ $python, dirname(__FILE__) . '/stage_load.py', "host=$dir port=6432 dbname=postgres user=$user" ] : (),
+	$node_js ? [ 'node', dirname(__FILE__) . '/stage_load.js', $dir, 6432, 'postgres', $user ] : ());
 my $errors = '';
 
 sub worker
@@ -55,7 +40,7 @@ sub worker
 
 foreach my $batch (1 .. 3)
 {
-	my $pool = "host=$dir port=6432 dbname=pool user=$user";
+	my $pool = "host=$dir port=6432 dbname=postgres user=$user";
 	my $killed = 0;
 
 	$node->command_ok([ 'psql', '-XqAt', '-d', $pool, '-c',
@@ -83,6 +68,6 @@ foreach my $batch (1 .. 3)
 is($errors, '', 'no worker met an error');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tw\_batch\_%')), '0', 'no staging is left');
 
-$pooler->kill_kill;
+kill_client($pooler);
 $node->stop;
 done_testing();

@@ -14,7 +14,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT start_pooler);
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 6;
 my $dir = PostgreSQL::Test::Utils::tempdir_short();
@@ -27,7 +27,7 @@ copy($_, $dir) or die "$_: $!" foreach glob(dirname(__FILE__) . '/../clients/*')
 # The JDBC driver knows no Unix sockets
 my $node = new_server('main', 'fsync = off', 'max_connections = 60', "listen_addresses = '127.0.0.1'");
 my $user = $node->safe_psql('postgres', 'SELECT current_user');
-my ($pooler_port, $pooler, $pooler_log) = (PostgreSQL::Test::Cluster::get_free_port(), undef, '');
+my ($pooler_port, $pooler) = (PostgreSQL::Test::Cluster::get_free_port(), undef);
 
 $ENV{PGUSER} = $user;
 $ENV{MEANWHILE} = q(UPDATE stock SET price = 9.50 WHERE product = 'mug');
@@ -117,21 +117,8 @@ $node->safe_psql('postgres', 'CREATE DATABASE shop');
 $node->safe_psql('shop', 'CREATE EXTENSION transactional_writer');
 $node->safe_psql('shop', slurp_file("$dir/tables.sql"));
 
-if (!missing('pgbouncer'))
-{
-	append_to_file("$dir/users", qq("$user" ""\n));
-	append_to_file("$dir/pooler.ini", join("\n",
-		'[databases]', '* = host=' . $node->host . ' port=' . $node->port . " user=$user",
-		'[pgbouncer]', 'pool_mode = transaction', 'default_pool_size = 4', 'server_idle_timeout = 2', "unix_socket_dir = $dir", 'listen_addr = 127.0.0.1',
-		"listen_port = $pooler_port", 'auth_type = trust', "auth_file = $dir/users", 'ignore_startup_parameters = extra_float_digits', ''));
-	$pooler = IPC::Run::start([ 'pgbouncer', "$dir/pooler.ini" ], '<' => \undef, '>' => \$pooler_log, '2>' => \$pooler_log);
-	for (1 .. 100)
-	{
-		last if -S "$dir/.s.PGSQL.$pooler_port";
-		$pooler->pump_nb;
-		usleep 100_000;
-	}
-}
+$pooler = start_pooler($node, $dir, server_idle_timeout => 2, listen_addr => '127.0.0.1', listen_port => $pooler_port)
+  if !missing('pgbouncer');
 
 # ---------- The same shop in each client ----------
 

@@ -12,6 +12,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(new_server background kill_client wait_until_up in_sleep sqlstate);
+our @EXPORT_OK = qw(session answer pgbouncer start_pooler);
 
 # A started server whose database postgres has the extension.  Settings are lines of
 # postgresql.conf; a server that crashes comes back by itself.
@@ -36,6 +37,63 @@ sub background
 	return IPC::Run::start(
 		[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
 		'<' => \undef, '>' => '/dev/null', '2>' => '/dev/null');
+}
+
+# Starts psql on a statement, on a server that may crash or be down; ask for its answer later
+sub session
+{
+	my ($node, $sql) = @_;
+	my $session = { out => '', err => '' };
+
+	$session->{run} = IPC::Run::start(
+		[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=sqlstate',
+			'-d', $node->connstr('postgres') . ' connect_timeout=10', '-c', $sql ],
+		'<' => \undef, '>' => \$session->{out}, '2>' => \$session->{err});
+	return $session;
+}
+
+# Waits for the end of a session: the first line that it printed and that is one word, or the
+# SQLSTATE of its error, or "lost" when it was thrown out
+sub answer
+{
+	my ($session) = @_;
+
+	eval { $session->{run}->finish };
+	return $session->{out} =~ /^(\w+)$/m ? $1 : $session->{err} =~ /ERROR:\s+(\w{5})$/m ? $1 : 'lost';
+}
+
+# Where pgbouncer is, or undef; Debian keeps it beside PATH
+sub pgbouncer
+{
+	my ($found) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
+
+	return $found;
+}
+
+# Starts pgbouncer in transaction mode before all databases of a server, on a socket in dir that
+# is named by its port, 6432; settings are more of pgbouncer.ini.  End it by kill_client.
+sub start_pooler
+{
+	my ($node, $dir, %settings) = @_;
+	my $user = $node->safe_psql('postgres', 'SELECT current_user');
+	my $run;
+
+	%settings = (pool_mode => 'transaction', default_pool_size => 4, unix_socket_dir => $dir, listen_addr => '',
+		listen_port => 6432, auth_type => 'trust', auth_file => "$dir/users",
+		ignore_startup_parameters => 'extra_float_digits,options', %settings);
+	unlink "$dir/users", "$dir/pgbouncer.ini", "$dir/.s.PGSQL.$settings{listen_port}";
+	append_to_file("$dir/users", qq("$user" ""\n));
+	append_to_file("$dir/pgbouncer.ini", join("\n", '[databases]',
+		'* = host=' . $node->host . ' port=' . $node->port . " user=$user",
+		'[pgbouncer]', (map { "$_ = $settings{$_}" } sort keys %settings), ''));
+	$run = IPC::Run::start([ pgbouncer(), "$dir/pgbouncer.ini" ],
+		'<' => \undef, '>' => "$dir/pgbouncer.log", '2>&1');
+	for (1 .. 100)
+	{
+		return $run if -S "$dir/.s.PGSQL.$settings{listen_port}";
+		usleep 100_000;
+	}
+	die "pgbouncer has not come up:\n" . slurp_file("$dir/pgbouncer.log");
 }
 
 # Kills at once what IPC::Run has started.  Not by its kill_kill, which begins with SIGTERM:
