@@ -302,6 +302,17 @@ check_hypertable(StageTarget *target, Relation rel)
 				 errhint("Decompress its chunks first, or use mode \"append\".")));
 }
 
+/* Citus's tables: a shard is written through its table only, on all nodes that have it */
+static void
+check_shard(Relation rel)
+{
+	Oid			whole = tw_citus_table_of(RelationGetRelid(rel));
+
+	if (whole != RelationGetRelid(rel))
+		refuse(rel, psprintf("It is a shard of table \"%s.%s\", which can be the target.",
+							 get_namespace_name(get_rel_namespace(whole)), get_rel_name(whole)));
+}
+
 /* A trigger may fill in what is null, and drop rows; that of a hypertable never runs */
 static bool
 has_insert_trigger(const StageTarget *target, Relation rel)
@@ -652,6 +663,7 @@ stage_target_load(StageTarget *target, LOCKMODE lockmode)
 	if (target->staging_name == NULL)
 		target->staging_name = pstrdup(RelationGetRelationName(rel));
 	check_hypertable(target, rel);
+	check_shard(rel);
 	target->has_row_triggers = has_insert_trigger(target, rel);
 	target->referenced = is_referenced(rel);
 	target->columns = stage_columns(rel);

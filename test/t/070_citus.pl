@@ -122,6 +122,21 @@ foreach my $case (
 	unlike($sent, qr/^COMMIT$/m, 'and nothing committed before the coordinator');
 }
 is(sql("SELECT v FROM d WHERE k = $keys[0]"), 7, 'and all of it is there');
+
+# An INSERT of no row through the coordinator makes it so, which Citus tells of; not where it does so by itself
+sub made_to
+{
+	my ($sql) = @_;
+	my ($status, $out, $err) = $c->psql('postgres', "SET client_min_messages = debug1;\n$sql", timeout => 120);
+
+	is($status, 0, 'runs') or diag $err;
+	return scalar(() = $err =~ /Collecting INSERT ... SELECT results on coordinator/g);
+}
+my $several = sprintf 'UPDATE d SET v = 8 WHERE k IN (%s)', join ', ', @keys;
+is(made_to(sprintf "SELECT tw.atomic('BEGIN ATOMIC $one; END', job => 'one', batch_id => '6')", 8), 1, 'for one node it is made to');
+is(made_to("SELECT tw.atomic('BEGIN ATOMIC $several; END', job => 'one', batch_id => '7')"), 0, 'for several it is not, ');
+like(sent("SELECT tw.atomic('BEGIN ATOMIC $several; END', job => 'one', batch_id => '8')"), qr/^PREPARE TRANSACTION.*^PREPARE TRANSACTION/ms, 'and prepares them');
+is(sql("SELECT count(*) FROM tw.ledger WHERE job = 'one'"), 8, 'all of them are in the ledger');
 unlike(sent("SELECT tw.atomic('BEGIN ATOMIC DECLARE n int; SET n = (SELECT count(*) FROM d); END')"), qr/PREPARE|INSERT/,
 	'a block that only reads prepares nothing');
 
@@ -163,9 +178,12 @@ SELECT sum(v) FROM r;
 SELECT tw.track_reads('row');
 INSERT INTO d VALUES (501, 1);
 \\! psql -XqAt -d "@{[ $workers[1]->connstr('postgres') ]}" -c "UPDATE r SET v = v + 1 WHERE k = 100"
+DO \$\$BEGIN RAISE NOTICE 'seen %', (SELECT format('%s: %s', relation, detail) FROM tw.check_conflicts()); END\$\$;
 COMMIT;
 SQL
-like($conflict, qr/40001/, 'a tracked reference table that was changed through a worker');
+like($conflict, qr/40001: could not serialize access due to a conflict on relation "r"\n/, 'a tracked reference table that was changed through a worker');
+like($conflict, qr/DETAIL:  Row \(k\)=\(100\) of relation "public.r", which.*TABLE NAME:  r\n/s, 'by the name of the table, not of its shard');
+like($conflict, qr/seen r: Row \(k\)=\(100\) of relation "public.r"/, 'which tw.check_conflicts says as well');
 unlike($conflict, qr/issuing PREPARE/, 'nothing is prepared for that either');
 is(sql('SELECT count(*) FROM d WHERE k = 501'), 0, 'and no row stays');
 is(prepared(), '0 0', 'the workers have nothing prepared');
@@ -184,7 +202,7 @@ foreach my $case (
 	like(fails($case->[0]), $elsewhere, "rows on other nodes are refused: $case->[1]");
 }
 like(fails('BEGIN; SET LOCAL citus.enable_local_execution = off; SELECT tw.track_reads(); SELECT sum(v) FROM r'),
-	qr/0A000: cannot track reads of table "r_\d+" on another node/, 'a reference table that is read elsewhere as well');
+	qr/0A000: cannot track reads of table "r" on another node/, 'a reference table that is read elsewhere as well');
 is(sql("CALL tw.run('BEGIN ATOMIC DECLARE n int; SET n = (SELECT sum(r.v) FROM r JOIN l USING (k)); INSERT INTO d VALUES (502, n);
 	UPDATE d SET v = v + 1 WHERE k = 502; INSERT INTO l SELECT 502, v FROM l WHERE k = 100; END')") =~ /^committed/, 1,
 	'copies on the coordinator are tracked, and a statement may write a distributed target that is all it reads');
@@ -287,6 +305,45 @@ is(sql("SELECT (tw.publish('bad', 'moved')).rows"), 20, 'a shard moved without s
 is(sql('SELECT count(*) FROM d WHERE k BETWEEN 1000 AND 1019'), 20, 'all rows are there');
 sql('DELETE FROM d WHERE k BETWEEN 1000 AND 1019');
 
+# A shard is split between them
+sql("SET citus.shard_count = 2; CREATE TABLE halved (k int PRIMARY KEY, v int); SELECT create_distributed_table('halved', 'k', colocate_with => 'none')");
+$schema = open_one('halved', 'halved');
+sql(load_one('halved', "$schema.halved"));
+sql(<<'SQL');
+SELECT citus_split_shard_by_split_points(min(shardid), ARRAY['-1000000000'], (SELECT array_agg(nodeid) FROM pg_dist_node WHERE groupid > 0), 'block_writes')
+FROM pg_dist_shard WHERE logicalrelid = 'halved'::regclass
+SQL
+is(sql("SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = '$schema.halved'::regclass"), 3, 'a shard was split, and staging with it');
+is(sql("SELECT (tw.publish('bad', 'halved')).rows"), 20, 'and the batch is published');
+is(sql('SELECT count(*) FROM halved'), 20, 'all rows of it');
+
+# A shard is no target
+my $piece = sql("SELECT 'r_' || shardid FROM pg_dist_shard WHERE logicalrelid = 'r'::regclass");
+like(fails("SELECT tw.open_batch('bad', 'shard', '[{\"table\": \"$piece\", \"mode\": \"append\"}]')"),
+	qr/42809: relation "public.r_\d+" cannot be the target of a staged batch.*It is a shard of table "public.r", which can be the target/s, 'a shard is no target');
+
+# Another table takes the place of the target: Citus makes it anew
+foreach my $case ([ 'undistributed', "undistribute_table('%s')" ], [ 'reshaped', "alter_distributed_table('%s', shard_count => 3, cascade_to_colocated => false)" ])
+{
+	my ($name, $change) = @$case;
+
+	sql("CREATE TABLE $name (k int PRIMARY KEY, v int); SELECT create_distributed_table('$name', 'k', colocate_with => 'none')");
+	$schema = open_one($name, $name);
+	sql(load_one($name, "$schema.$name"));
+	sql("SET client_min_messages = warning; SELECT " . sprintf $change, $name);
+	like(fails("SELECT tw.publish('bad', '$name')"), qr/42P01: target 1 of the batch, "$name", does not exist any more.*Abort the batch/s, "a target that was $name meanwhile");
+	sql("SELECT tw.abort_batch('bad', '$name', NULL, 'test')");
+	is(sql("SELECT count(*) FROM $name"), 0, 'has nothing of it');
+}
+
+# What becomes a reference table is written on all nodes
+sql('CREATE TABLE referred (k int PRIMARY KEY, v int)');
+$schema = open_one('referred', 'referred');
+sql(load_one('referred', "$schema.referred"));
+sql("SELECT create_reference_table('referred')");
+is(sql("SELECT (tw.publish('bad', 'referred')).rows"), 20, 'a target that becomes a reference table');
+is($workers[1]->safe_psql('postgres', 'SELECT count(*) FROM referred'), 20, 'has the rows on every node');
+
 # A table is distributed between open and publish
 sql('CREATE TABLE late (k int PRIMARY KEY, v int)');
 $schema = open_one('late', 'late');
@@ -314,21 +371,25 @@ sub down
 	$workers[1]->start;
 	return $error;
 }
-my $connection = qr/connection|terminated/;
-like(down("SELECT tw.open_batch('bad', 'down', '[{\"table\": \"d\", \"mode\": \"merge\"}]')"), $connection, 'a worker is down at open');
+my $lost = sprintf '(?:connection to the remote node \S+:%1$d failed|server closed the connection.*while executing command on \S+:%1$d)', $workers[1]->port;
+my $connection = qr/$lost/s;
+like(down("SELECT tw.open_batch('bad', 'down', '[{\"table\": \"d\", \"mode\": \"merge\"}]')"), qr/$lost.*colocate_with => 'public.d'/s,
+	'a worker is down at open: the error says which one, and its context which table');
 is(sql("SELECT count(*) FROM tw.staged_batches WHERE batch_id = 'down'"), 0, 'no batch is open');
 $schema = open_one('down', 'd');
-like(down(load_one('down', "$schema.d")), $connection, 'at stage');
+like(down(load_one('down', "$schema.d")), $connection, 'at stage: which worker');
 is(sql("SELECT count(*) FROM $schema.d"), 0, 'nothing is staged');
 sql(load_one('down', "$schema.d"));
-like(down("SELECT tw.publish('bad', 'down')"), $connection, 'at publish');
+like(down("SELECT tw.publish('bad', 'down')"), qr/$lost.*LOCK TABLE public\.d /s, 'at publish: which worker, and which table');
 is(sql('SELECT count(*) FROM d WHERE k BETWEEN 1000 AND 1019'), 0, 'nothing is published');
 is(sql("SELECT count(*) FROM tw.ledger WHERE batch_id = 'down'"), 0, 'nor in the ledger');
+like(down(mixed(800)), qr/$lost.*INSERT INTO d .*atomic block line 2/s, 'in a block: which worker, and which statement');
+is(found(800), '0|0|0|0', 'which leaves nothing');
 my $session = $c->background_psql('postgres', on_error_stop => 0);
 $session->query_safe("BEGIN; SELECT status FROM tw.publish('bad', 'down')");
 $workers[1]->stop('immediate');
 $session->query('COMMIT');
-like($session->{stderr}, $connection, 'at commit');
+like($session->{stderr}, $connection, 'at commit: which worker');
 $session->quit;
 $workers[1]->start;
 sql('SELECT recover_prepared_transactions()');

@@ -15,7 +15,7 @@ use Test::More;
 use TransactionalWriter;
 
 my $dir = PostgreSQL::Test::Utils::tempdir();
-my $primary = new_server('primary', 'max_prepared_transactions = 10', 'autovacuum = off');
+my $primary = new_server('primary', 'max_prepared_transactions = 10', 'max_connections = 50', 'autovacuum = off');
 my $version = $primary->safe_psql('postgres', 'SHOW server_version_num');
 
 # Targets of all kinds.  Batch n leaves: account all of n, log 10 rows more, part of the day
@@ -201,22 +201,50 @@ my @paths = (
 	[ 'publish', sprintf($open, 'publish', 'true'), "SELECT load_t('publish', '0')", "SELECT load_t('publish', '1')",
 		q(BEGIN; SELECT status FROM tw.publish('publish', 'b'); SELECT tw.commit_offset('publish', 's', '0', NULL, '7'); SLEEP COMMIT) ],
 	[ 'unlogged', sprintf($open, 'unlogged', 'false'), "SELECT load_t('unlogged', '0')", "SELECT load_t('unlogged', '1')",
-		q(BEGIN; SELECT status FROM tw.publish('unlogged', 'b'); SLEEP COMMIT) ]);
+		q(BEGIN; SELECT status FROM tw.publish('unlogged', 'b'); SLEEP COMMIT) ],
+	[ 'prepare', q(BEGIN; SELECT status FROM tw.begin_batch('prepared', 'middle', epoch => 1); INSERT INTO t VALUES ('prepared middle', 1);
+		SELECT tw.prepare_batch('prepared', 'middle') AS gid \gset) . qq(\nSLEEP PREPARE TRANSACTION :'gid') ]);
+
+# The commit is on the standby, and its client never hears of it: what comes after WAIT waits
+# for a standby that has received and does not apply.
+my @unheard = (
+	[ 'c_atomic', q(WAIT SELECT status FROM tw.atomic('BEGIN ATOMIC INSERT INTO t VALUES (''c_atomic'', 1); END', '{}', 'c_atomic', 'b')) ],
+	[ 'c_run', q(WAIT CALL tw.run('BEGIN ATOMIC INSERT INTO t VALUES (''c_run'', 1); END', '{}', 'c_run', 'b')) ],
+	[ 'c_chunks', q(CALL tw.run_chunks('c_chunks', 'b', 'BEGIN ATOMIC INSERT INTO t SELECT ''c_chunks'', n FROM generate_series(:chunk_from::int, :chunk_to::int) n;
+		IF :chunk_from::int = 4 THEN SELECT set_config(''synchronous_commit'', ''remote_apply'', true); END IF; END', 1, 10, 3)) ],
+	[ 'c_plain', q(WAIT BEGIN; SELECT status FROM tw.begin_batch('c_plain', 'b') \gset) . q(
+\if `test :status = started && echo true || echo false`
+INSERT INTO t VALUES ('c_plain', 1); SELECT tw.commit_offset('c_plain', 's', '0', NULL, '7');
+\endif
+COMMIT; SELECT :'status') ],
+	[ 'c_open', 'WAIT ' . sprintf($open, 'c_open', 'true'), "SELECT load_t('c_open', '0')", "SELECT load_t('c_open', '1')", "SELECT status FROM tw.publish('c_open', 'b')" ],
+	[ 'c_task', sprintf($open, 'c_task', 'true'), "SELECT load_t('c_task', '0')", "WAIT SELECT load_t('c_task', '1')", "SELECT status FROM tw.publish('c_task', 'b')" ],
+	[ 'c_publish', sprintf($open, 'c_publish', 'true'), "SELECT load_t('c_publish', '0')", "SELECT load_t('c_publish', '1')", "WAIT SELECT status FROM tw.publish('c_publish', 'b')" ],
+	[ 'c_decide', q(WAIT CALL tw.commit_prepared(:'gid')) ]);
 my @clients;
 
-foreach my $path (@paths)
+# A client that runs the statements of a path up to where it is when its server dies
+sub first_client
 {
-	my ($name, @statements) = @$path;
-	my $sql = join(";\n", map { s/SLEEP/SELECT slow();/r } @statements) . ";\n";
+	my ($name, $sql) = @_;
 
 	append_to_file("$dir/$name.first.sql", $sql);
 	push @clients, IPC::Run::start([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $primary->connstr('postgres') . ' application_name=first', '-f', "$dir/$name.first.sql" ],
 		'<' => \undef, '>' => "$dir/$name.first.out", '2>' => "$dir/$name.first.err");
 }
 
-# Two-phase: prepared, one is to be committed and one not; and one is committed on the primary
+sub all_in
+{
+	my ($event, @of) = @_;
+
+	$primary->poll_query_until('postgres', "SELECT count(*) = @{[ scalar @of ]} FROM pg_stat_activity WHERE wait_event = '$event'")
+	  or die 'not every client came to its middle: ' . join(' ', map { slurp_file("$dir/$_->[0].first.err") } @of);
+}
+
+# Two-phase: prepared, one is to be committed and one not; one is committed on the primary, and
+# of one its coordinator does not hear that it is
 $primary->safe_psql('postgres', q(SELECT tw.init_producer('prepared', 'coordinator')));
-$primary->safe_psql('postgres', <<"SQL") foreach 'yes', 'no', 'done';
+$primary->safe_psql('postgres', <<"SQL") foreach 'yes', 'no', 'done', 'unheard';
 BEGIN;
 SELECT tw.begin_batch('prepared', '$_', epoch => 1);
 INSERT INTO t VALUES ('prepared $_', 1);
@@ -227,19 +255,29 @@ SQL
 my %gid = map { split /\|/ } split /\n/, $primary->safe_psql('postgres', 'SELECT batch_id, gid FROM tw.in_doubt');
 $primary->safe_psql('postgres', "CALL tw.commit_prepared('$gid{done}')");
 
-$primary->poll_query_until('postgres', "SELECT count(*) = @{[ scalar @paths ]} FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
-  or die 'not every client came to its middle: ' . join(' ', map { slurp_file("$dir/$_->[0].first.err") } @paths);
+first_client($_->[0], join('', map { s/SLEEP/SELECT slow();/r . ";\n" } @$_[ 1 .. $#$_ ])) foreach @paths;
+all_in('PgSleep', @paths);
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
+foreach my $path (@unheard)
+{
+	first_client($path->[0], join('', map { s/WAIT/SET synchronous_commit = remote_apply;/r =~ s/:'gid'/'$gid{unheard}'/r . ";\n" } @$path[ 1 .. $#$path ]));
+}
+all_in('SyncRep', @unheard);
 $primary->stop('immediate');
 eval { $_->finish } foreach @clients;
 
 is($standby->safe_psql('postgres', 'SELECT pg_promote()'), 't', 'the standby is promoted');
-is($standby->safe_psql('postgres', q(SELECT count(*) FROM t WHERE path NOT LIKE 'chunks')), '1', 'of what was under way nothing is there but what was committed');
+is($standby->safe_psql('postgres', q(SELECT string_agg(path || ' ' || n, ', ' ORDER BY path) FROM (SELECT path, count(*) AS n FROM t WHERE path <> 'chunks' GROUP BY 1) s)),
+	'c_atomic 1, c_chunks 6, c_plain 1, c_run 1, prepared done 1, prepared unheard 1', 'of what was under way nothing is there but what was committed');
 is($standby->safe_psql('postgres', q(SELECT string_agg(v::text, ' ' ORDER BY v) FROM t WHERE path = 'chunks')), '1 2 3 4 5 6', 'and the chunks that were done');
 
 my %expected = (
 	atomic => 'applied', run => 'committed||1|1', chunks => '4|2|4', plain => 'started', open => "opened attached attached applied",
 	attach => 'TW003 already_committed attached applied', commit_task => 'TW003 already_committed attached applied',
-	publish => 'TW003 already_committed already_committed applied', unlogged => 'TW003 attached attached applied');
+	publish => 'TW003 already_committed already_committed applied', unlogged => 'TW003 attached attached applied',
+	prepare => 'started', c_atomic => 'already_committed', c_run => 'already_committed||1|1', c_chunks => '4|2|4', c_plain => 'already_committed',
+	c_open => 'TW003 attached attached applied', c_task => 'TW003 already_committed already_committed applied',
+	c_publish => 'already_committed TW006 TW006 already_committed', c_decide => 'already_committed');
 
 # A client that does not know what became of its batch sends all of it again
 sub again
@@ -250,7 +288,7 @@ sub again
 
 	foreach my $statement (@statements)
 	{
-		my $sql = $statement =~ s/SLEEP//r;
+		my $sql = $statement =~ s/SLEEP|WAIT//r =~ s/:'gid'/$name eq 'c_decide' ? "'$gid{unheard}'" : ":'gid'"/er;
 
 		next if $sql =~ /SELECT \* FROM tw.attach_task/;
 		my ($status, $out, $err) = $standby->psql('postgres', "SET client_min_messages = warning;\n\\set VERBOSITY sqlstate\n$sql", on_error_stop => 1);
@@ -259,28 +297,28 @@ sub again
 	return join(' ', @answers);
 }
 
-foreach my $path (@paths)
+foreach my $path (@paths, @unheard)
 {
 	is(again($path), $expected{ $path->[0] }, "$path->[0]: what its client is told when it sends everything again");
 }
 is($standby->safe_psql('postgres', q(SELECT string_agg(path || ' ' || n, ', ' ORDER BY path) FROM (SELECT path, count(*) AS n FROM t WHERE path NOT LIKE 'prepared%' GROUP BY 1) s)),
-	'atomic 1, chunks 10, plain 1, run 1', 'each block and batch has run once');
+	'atomic 1, c_atomic 1, c_chunks 10, c_plain 1, c_run 1, chunks 10, plain 1, run 1', 'each block and batch has run once');
 is($standby->safe_psql('postgres', q(SELECT string_agg(path || ' ' || n, ', ' ORDER BY path) FROM (SELECT path, count(*) AS n FROM staged_t GROUP BY 1) s)),
-	'attach 2, commit_task 2, open 2, publish 2, unlogged 2', 'each staged batch is published once, every task of it');
-is($standby->safe_psql('postgres', q(SELECT string_agg(job || ' ' || "position", ', ' ORDER BY job) FROM tw.offsets WHERE job IN ('plain', 'publish'))),
-	'plain 7, publish 7', 'and the offsets are where they should be');
-is(again($_) =~ s/.*?(\S+)$/$1/r, $_->[0] eq 'run' ? 'already_committed||1|1' : $_->[0] eq 'chunks' ? '4|4|0' : 'already_committed', "$_->[0]: a third time is told that it is done")
-  foreach grep { $_->[0] !~ /^(?:plain|publish)$/ } @paths;
-is($standby->safe_psql('postgres', q(SELECT count(*) FROM staged_t)), '10', 'and does nothing');
+	'attach 2, c_open 2, c_publish 2, c_task 2, commit_task 2, open 2, publish 2, unlogged 2', 'each staged batch is published once, every task of it');
+is($standby->safe_psql('postgres', q(SELECT string_agg(job || ' ' || "position", ', ' ORDER BY job) FROM tw.offsets WHERE job IN ('plain', 'c_plain', 'publish'))),
+	'c_plain 7, plain 7, publish 7', 'and the offsets are where they should be');
+is(again($_) =~ s/.*?(\S+)$/$1/r, $_->[0] =~ /run$/ ? 'already_committed||1|1' : $_->[0] =~ /chunks/ ? '4|4|0' : 'already_committed', "$_->[0]: a third time is told that it is done")
+  foreach grep { $_->[0] !~ /^(?:plain|publish|prepare)$/ } @paths, @unheard;
+is($standby->safe_psql('postgres', q(SELECT count(*) FROM staged_t)), '16', 'and does nothing');
 
 # In doubt on the old primary, decided on the new one
-is($standby->safe_psql('postgres', q(SELECT string_agg(batch_id, ' ' ORDER BY batch_id) FROM tw.in_doubt)), 'no yes', 'what was prepared is in doubt there');
+is($standby->safe_psql('postgres', q(SELECT string_agg(batch_id, ' ' ORDER BY batch_id) FROM tw.in_doubt)), 'middle no yes', 'what was prepared is in doubt there');
 is($standby->safe_psql('postgres', "CALL tw.commit_prepared('$gid{done}')") =~ s/^(\w+).*/$1/r, 'already_committed', 'what was committed is known');
 my $epoch = $standby->safe_psql('postgres', q(SELECT tw.init_producer('prepared', 'new coordinator')));
 $standby->safe_psql('postgres', "CALL tw.recover('prepared', $epoch, ARRAY['$gid{yes}'])");
-is($standby->safe_psql('postgres', q(SELECT string_agg(path, ', ' ORDER BY path) FROM t WHERE path LIKE 'prepared%')), 'prepared done, prepared yes',
+is($standby->safe_psql('postgres', q(SELECT string_agg(path, ', ' ORDER BY path) FROM t WHERE path LIKE 'prepared%')), 'prepared done, prepared unheard, prepared yes',
 	'recovery after the promotion commits what is named and aborts the rest');
-is($standby->safe_psql('postgres', q(SELECT string_agg(source, ' ' ORDER BY source) FROM tw.offsets WHERE job = 'prepared')), 'done yes', 'with their offsets');
+is($standby->safe_psql('postgres', q(SELECT string_agg(source, ' ' ORDER BY source) FROM tw.offsets WHERE job = 'prepared')), 'done unheard yes', 'with their offsets');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), '0', 'and nothing is left prepared');
 
 # ---------- fail-over, asynchronous: what is lost is lost whole ----------
