@@ -34,8 +34,8 @@ tw_guc_init(void)
 							NULL, &tw_max_attempts, 5, 1, 1000,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("transactional_writer.retry_backoff",
-							"Longest pause before the first retry of CALL tw.run; doubles with each.",
-							"The pause is random between 0 and this (full jitter), at most 30 s.",
+							"Longest pause before the second retry of CALL tw.run; doubles with each.",
+							"The pause is random between 0 and this (full jitter), at most 30 s. The first retry comes at once.",
 							&tw_retry_backoff, 10, 0, 60000,
 							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("transactional_writer.claim_wait",

@@ -7,8 +7,9 @@
  * snapshot, run the block, check deferred constraints, write the outcome,
  * commit.  The claim comes before the snapshot, so that one that had to wait
  * works on fresh data.  After a conflict (40001, 40P01) the whole attempt is
- * rolled back and made again after a pause, random between 0 and a bound that
- * doubles each time ("full jitter", from the literature on contention back-off).
+ * rolled back and made again, the first time at once, then after a pause, random between
+ * 0 and a bound that doubles each time ("full jitter", from the literature on contention
+ * back-off).
  *
  * The body runs in a subtransaction: without it an error inside a nested
  * function would leave SPI's and the portal's books open, and no COMMIT could
@@ -187,10 +188,14 @@ is_conflict(const ErrorData *error)
 		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
 }
 
+/*
+ * Attempt number has failed.  The first retry is not delayed: who was in its way has mostly
+ * committed by then.
+ */
 static void
 pause_before_retry(int number)
 {
-	double		bound = (double) tw_retry_backoff * pow(2, Min(number - 1, 20));
+	double		bound = number < 2 ? 0 : (double) tw_retry_backoff * pow(2, Min(number - 2, 20));
 	long		ms = (long) (pg_prng_double(&pg_global_prng_state) * Min(bound, MAX_PAUSE_MS));
 
 	CHECK_FOR_INTERRUPTS();
