@@ -176,24 +176,17 @@ tw_validate_all(TwConflictSink sink, void *arg)
 
 /* ---------- older waits, younger dies ---------- */
 
-/* Does anybody wait for us?  Then our waiting could be a deadlock. */
+/*
+ * Does anybody wait for us?  Then our waiting could be a deadlock.  Who waits for a row of a
+ * subtransaction waits for the transaction: its own lock is gone once it is released.
+ */
 static bool
 others_wait_for_us(void)
 {
-	TransactionId *children;
-	int			n = xactGetCommittedChildren(&children);
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_TRANSACTION(tag, GetTopTransactionId());
-	if (LockHasWaiters(&tag, ExclusiveLock, false))
-		return true;
-	for (int i = 0; i < n && i < 64; i++)
-	{
-		SET_LOCKTAG_TRANSACTION(tag, children[i]);
-		if (LockHasWaiters(&tag, ExclusiveLock, false))
-			return true;
-	}
-	return false;
+	return LockHasWaiters(&tag, ExclusiveLock, false);
 }
 
 /*
