@@ -6,13 +6,26 @@
  * The failed transaction is gone by then, and often the job's row with it, so a
  * failure stands for itself: it keeps the role that had it, and has no key.
  * Names that are too long for a job or a batch are the error that is recorded,
- * and are themselves left out.
+ * and are themselves left out; so are those of a job that is not the role's, whose
+ * owner would see them among his own.
  */
 #include "tw.h"
 
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+
+static bool is_foreign(const char *job);
+
+/* Is it the job of a role that the current one is no member of? */
+static bool
+is_foreign(const char *job)
+{
+	TwJob		row;
+
+	return tw_job_find(job, &row) && !has_privs_of_role(GetUserId(), row.owner);
+}
 
 void
 tw_failure_record(const char *job, const char *batch_id, int attempt,
@@ -26,6 +39,8 @@ tw_failure_record(const char *job, const char *batch_id, int attempt,
 		job = NULL;
 	if (batch_id != NULL && strlen(batch_id) > TW_BATCH_ID_MAX_BYTES)
 		batch_id = NULL;
+	if (job != NULL && is_foreign(job))
+		job = batch_id = NULL;
 
 	nulls[TW_FAILURE_JOB] = job == NULL;
 	if (job != NULL)

@@ -202,7 +202,9 @@ tw_job_update(const TwJob *job)
 	/* no lock was kept since it was read: in its place may be a row of a new extension */
 	tw_table_close(tw_table_open(TW_TABLE_JOB));
 	if (!tw_table_fetch(TW_TABLE_JOB, &row.tuple->t_self, SnapshotSelf, &now) ||
-		HeapTupleHeaderGetRawXmin(now.tuple->t_data) != HeapTupleHeaderGetRawXmin(row.tuple->t_data))
+		HeapTupleHeaderGetRawXmin(now.tuple->t_data) != HeapTupleHeaderGetRawXmin(row.tuple->t_data) ||
+		strcmp(TextDatumGetCString(now.values[TW_JOB_JOB]),
+			   TextDatumGetCString(row.values[TW_JOB_JOB])) != 0)
 		return false;
 	return tw_table_update(TW_TABLE_JOB, &row.tuple->t_self, row.values, row.nulls);
 }
