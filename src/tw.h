@@ -632,8 +632,10 @@ typedef enum TwResolution
 extern MemoryContext tw_resolution_begin(FunctionCallInfo fcinfo, const char *procedure);
 
 /* Commits what has been written so far, and goes on in a new transaction */
-extern void tw_resolution_commit_caller(MemoryContext mcxt);
 extern void tw_resolution_commit(MemoryContext mcxt);
+
+/* The same at the beginning, where there is mostly nothing to commit */
+extern void tw_resolution_commit_caller(MemoryContext mcxt);
 
 /* Its end, and that of its memory: the INOUT arguments as a row */
 extern Datum tw_resolution_end(FunctionCallInfo fcinfo, MemoryContext mcxt, int n, Datum *values);
