@@ -86,10 +86,15 @@ tw_hypertable_id(Relation table)
 bool
 tw_hypertable_is_empty(Oid relid)
 {
-	Relation	rel = table_open(relid, AccessShareLock);
-	bool		empty = rel->rd_rel->relkind == RELKIND_RELATION &&
-		RelationGetNumberOfBlocks(rel) == 0 && tw_hypertable_id(rel) != 0;
+	Relation	rel;
+	bool		empty;
 
+	/* asked of every table that is read: the length of its file is a system call */
+	if (!OidIsValid(catalog_table("hypertable")))
+		return false;
+	rel = table_open(relid, AccessShareLock);
+	empty = rel->rd_rel->relkind == RELKIND_RELATION && RelationGetNumberOfBlocks(rel) == 0 &&
+		tw_hypertable_id(rel) != 0;
 	table_close(rel, NoLock);
 	return empty;
 }
