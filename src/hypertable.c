@@ -29,13 +29,28 @@
 
 /* A table of TimescaleDB's catalog; InvalidOid: it is not installed here */
 static Oid
-catalog_table(const char *name)
+catalog_table(const char *name, TwName *found)
 {
-	Oid			schema = get_namespace_oid(TIMESCALE, true);
+	Oid			relid = tw_name_lookup(TIMESCALE, name, found);
 
-	if (!OidIsValid(schema) || !OidIsValid(get_extension_oid("timescaledb", true)))
-		return InvalidOid;
-	return get_relname_relid(name, schema);
+	return OidIsValid(relid) && OidIsValid(get_extension_oid("timescaledb", true)) ?
+		relid : InvalidOid;
+}
+
+static Oid
+hypertables(void)
+{
+	static TwName found;
+
+	return catalog_table("hypertable", &found);
+}
+
+static Oid
+chunks(void)
+{
+	static TwName found;
+
+	return catalog_table("chunk", &found);
 }
 
 static AttrNumber
@@ -56,7 +71,7 @@ column(Relation rel, const char *name)
 int32
 tw_hypertable_id(Relation table)
 {
-	Oid			relid = catalog_table("hypertable");
+	Oid			relid = hypertables();
 	Relation	rel;
 	ScanKeyData keys[2];
 	SysScanDesc scan;
@@ -90,7 +105,7 @@ tw_hypertable_is_empty(Oid relid)
 	bool		empty;
 
 	/* asked of every table that is read: the length of its file is a system call */
-	if (!OidIsValid(catalog_table("hypertable")))
+	if (!OidIsValid(hypertables()))
 		return false;
 	rel = table_open(relid, AccessShareLock);
 	empty = rel->rd_rel->relkind == RELKIND_RELATION && RelationGetNumberOfBlocks(rel) == 0 &&
@@ -109,7 +124,7 @@ tw_hypertable_of_chunk(Relation table)
 	HeapTuple	tuple;
 	Oid			result = InvalidOid;
 
-	if (!OidIsValid(catalog_table("hypertable")))
+	if (!OidIsValid(hypertables()))
 		return InvalidOid;
 	inherits = table_open(InheritsRelationId, AccessShareLock);
 	ScanKeyInit(&key, Anum_pg_inherits_inhrelid, BTEqualStrategyNumber, F_OIDEQ,
@@ -133,7 +148,7 @@ tw_hypertable_of_chunk(Relation table)
 bool
 tw_hypertable_has_compressed(int32 id)
 {
-	Relation	rel = table_open(catalog_table("chunk"), AccessShareLock);
+	Relation	rel = table_open(chunks(), AccessShareLock);
 	Oid			index = get_relname_relid("chunk_hypertable_id_idx", RelationGetNamespace(rel));
 	AttrNumber	status = column(rel, "status");
 	ScanKeyData key;

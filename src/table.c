@@ -38,11 +38,9 @@
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/fmgroids.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 #define MAX_KEYS 3
 
@@ -50,7 +48,7 @@ typedef struct TableInfo
 {
 	const char *name;
 	int			natts;
-	Oid			oid;			/* InvalidOid: not looked up yet */
+	TwName		found;
 } TableInfo;
 
 static TableInfo tables[] =
@@ -76,7 +74,7 @@ typedef struct TableIndexInfo
 	RegProcedure keys[MAX_KEYS];	/* the equality function of each key, in the caller's order */
 	AttrNumber	columns[MAX_KEYS];	/* which column of the index it is for; 0: the same as its
 									 * place */
-	Oid			oid;			/* InvalidOid: not looked up yet */
+	TwName		found;
 } TableIndexInfo;
 
 static TableIndexInfo indexes[] =
@@ -108,8 +106,7 @@ struct TwScan
 	MemoryContext row_context;	/* of the row last given out; tw_table_scan_*() only */
 };
 
-static void forget_oids(Datum arg, int cacheid, uint32 hashvalue);
-static Oid	relation_oid(const char *name, Oid *oid);
+static Oid	relation_oid(const char *name, TwName *found);
 static Relation open_locked(TwTable table, LOCKMODE mode);
 static bool insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
 								 TwUpdateIndexes which);
@@ -119,46 +116,24 @@ static bool predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **esta
 
 /* ---------- tables ---------- */
 
-static void
-forget_oids(Datum arg, int cacheid, uint32 hashvalue)
-{
-	for (int i = 0; i < lengthof(tables); i++)
-		tables[i].oid = InvalidOid;
-	for (int i = 0; i < lengthof(indexes); i++)
-		indexes[i].oid = InvalidOid;
-}
-
-/* A table or index of schema tw by its name, kept in *oid */
+/* A table or index of schema tw by its name */
 static Oid
-relation_oid(const char *name, Oid *oid)
+relation_oid(const char *name, TwName *found)
 {
-	static bool registered = false;
-	Oid			namespace;
+	Oid			oid = tw_name_lookup("tw", name, found);
 
-	if (OidIsValid(*oid))
-		return *oid;
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(RELNAMENSP, forget_oids, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACENAME, forget_oids, (Datum) 0);
-		registered = true;
-	}
-
-	namespace = get_namespace_oid("tw", true);
-	if (OidIsValid(namespace))
-		*oid = get_relname_relid(name, namespace);
-	if (!OidIsValid(*oid))
+	if (!OidIsValid(oid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation \"tw.%s\" does not exist", name),
 				 errhint("Run CREATE EXTENSION transactional_writer in this database.")));
-	return *oid;
+	return oid;
 }
 
 Oid
 tw_table_oid(TwTable table)
 {
-	return relation_oid(tables[table].name, &tables[table].oid);
+	return relation_oid(tables[table].name, &tables[table].found);
 }
 
 static Relation
@@ -210,7 +185,7 @@ scan_begin(TwScan *scan, TwIndex index, Snapshot snapshot, int nkeys, const Datu
 	}
 
 	scan->rel = tw_table_open(indexes[index].table);
-	scan->index = index_open(relation_oid(indexes[index].name, &indexes[index].oid),
+	scan->index = index_open(relation_oid(indexes[index].name, &indexes[index].found),
 							 AccessShareLock);
 	scan->slot = table_slot_create(scan->rel, NULL);
 	scan->scan = tw_index_beginscan(scan->rel, scan->index, snapshot, nkeys);

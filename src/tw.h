@@ -660,6 +660,21 @@ extern char *tw_argument_text_or_null(FunctionCallInfo fcinfo, int number);
 extern char *tw_argument_words(FunctionCallInfo fcinfo, int number, const char *name);
 extern int64 tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *name);
 
+/* ---------- in names.c ---------- */
+
+/* What a name stood for; zero: not looked up yet */
+typedef struct TwName
+{
+	uint64		generation;
+	Oid			oid;
+} TwName;
+
+/* Changes when any relation or schema changes, so perhaps its name */
+extern uint64 tw_names_generation(void);
+
+/* A relation by its name, kept in *found; InvalidOid: there is none */
+extern Oid	tw_name_lookup(const char *schema, const char *name, TwName *found);
+
 /* ---------- in hypertable.c: TimescaleDB's tables ---------- */
 
 /* The number that TimescaleDB has given a hypertable; 0: the table is none */

@@ -74,7 +74,10 @@ catalog(const char *name)
 bool
 tw_citus_present(void)
 {
-	return OidIsValid(catalog("pg_dist_partition"));
+	static TwName found;
+
+	/* asked at every statement that reads */
+	return OidIsValid(tw_name_lookup("pg_catalog", "pg_dist_partition", &found));
 }
 
 /* A row of one of Citus's catalogs, and what must be closed after it */

@@ -9,9 +9,7 @@
 #include "psm/psm.h"
 
 #include "tcop/cmdtag.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 
 /* ---------- counting ---------- */
 
@@ -52,15 +50,6 @@ psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows)
 
 /* ---------- as JSON ---------- */
 
-/* Bumped when any relation or schema changes, so perhaps its name */
-static uint64 names_generation = 1;
-
-static void
-names_changed(Datum arg, int cacheid, uint32 hash)
-{
-	names_generation++;
-}
-
 /*
  * The operations as JSON.  A job does much the same in each of its batches, so
  * the last one is kept with the script.
@@ -68,22 +57,15 @@ names_changed(Datum arg, int cacheid, uint32 hash)
 static Jsonb *
 operations_json(PsmScript *script, const TwOperation *ops, int n)
 {
-	static bool registered = false;
-	uint64		generation;
+	uint64		generation = tw_names_generation();
 	Jsonb	   *json;
 
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(RELOID, names_changed, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, names_changed, (Datum) 0);
-		registered = true;
-	}
 	if (script->last_json != NULL && script->last_nops == n &&
-		script->last_generation == names_generation &&
+		script->last_generation == generation &&
 		memcmp(script->last_ops, ops, n * sizeof(TwOperation)) == 0)
 		return script->last_json;
 
-	generation = names_generation;	/* looking names up may tell of changes */
+	/* looking names up may tell of changes, which count as later ones */
 	json = tw_history_operations(ops, n);
 	if (script->last_json != NULL)
 		pfree(script->last_json);
