@@ -213,6 +213,10 @@ extern bool tw_table_update(TwTable table, ItemPointer tid, const Datum *values,
  */
 extern bool tw_table_delete(TwTable table, ItemPointer tid, bool wait);
 
+/* For hints of what a second call in one transaction gets: PostgreSQL expands the star like this */
+#define TW_HINT_STAR \
+	"(f(...)).* calls f once for each column: write SELECT * FROM f(...)."
+
 typedef enum TwStatus
 {
 	TW_APPLIED,

@@ -107,7 +107,8 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 				ereport(ERROR,
 						(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
 						 errmsg("batch \"%s\" of job \"%s\" is already claimed in this transaction",
-								claim->batch_id, claim->job)));
+								claim->batch_id, claim->job),
+						 errhint("Claim a batch once in a transaction. " TW_HINT_STAR)));
 				break;
 			case TW_IN_LEDGER:
 				check_same(claim, &row);

@@ -238,6 +238,7 @@ latest_unfinished(void)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 any ? errmsg("every batch of this transaction is already finished") :
 			 errmsg("no batch is open in this transaction"),
+			 any ? errhint("Finish a batch once. " TW_HINT_STAR) :
 			 errhint("Call tw.begin_batch in the same transaction first.")));
 	return NULL;
 }

@@ -13,6 +13,7 @@
 #include "stage/stage.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -171,6 +172,8 @@ is_published(const Request *request)
 static void
 take_over(const Request *request, StageBatch *batch)
 {
+	TransactionId opener = HeapTupleHeaderGetXmin(batch->row.tuple->t_data);
+
 	if (!request->has_epoch || (batch->has_epoch && request->epoch == batch->epoch))
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
@@ -179,6 +182,8 @@ take_over(const Request *request, StageBatch *batch)
 				 batch->has_epoch ?
 				 errdetail("It was opened with epoch %lld.", (long long) batch->epoch) :
 				 errdetail("It was opened without an epoch."),
+				 TransactionIdIsCurrentTransactionId(opener) ?
+				 errhint("Open a batch once in a transaction. " TW_HINT_STAR) :
 				 errhint("To take it over, give a newer epoch from tw.init_producer; to give it up, call tw.abort_batch.")));
 	if (batch->has_epoch && request->epoch < batch->epoch)
 		stage_check_epoch(batch, request->epoch);

@@ -64,6 +64,15 @@ SELECT status FROM tw.begin_batch('bb', 'twice');
 \echo :SQLSTATE
 ROLLBACK;
 
+-- which a star does: it calls the function once for each column
+SELECT (tw.begin_batch('bb', 'star')).*;
+SELECT (tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (99); END', job => 'bb', batch_id => 'star')).*;
+BEGIN;
+SELECT status FROM tw.begin_batch('bb', 'star');
+SELECT (tw.finish_batch()).*;
+ROLLBACK;
+SELECT count(*) FROM bb_data WHERE v = 99;
+
 -- claimed in a savepoint that is rolled back, and again
 BEGIN;
 SAVEPOINT s;

@@ -82,6 +82,8 @@ SELECT tw.commit_task();
 SELECT count(*) FROM tw.attach_task('life', 'b1', 'part-2');
 SELECT task FROM tw.staged_tasks;
 
+-- A star calls the function once for each column
+SELECT (tw.open_batch('life', 'star', :targets)).*;
 -- Not complete yet: which is missing?
 SELECT tw.publish('life', 'b1');
 \echo :SQLSTATE
@@ -157,6 +159,7 @@ SELECT tw.open_batch('life', 'b3', :targets, 2);
 \echo :SQLSTATE
 SELECT tw.open_batch('life', 'b3', :targets, 2, :first);
 SELECT tw.init_producer('life') AS second \gset
+SELECT (tw.open_batch('life', 'b3', :targets, 2, :second)).*; -- taken over, and again, once a column
 SELECT tw.open_batch('life', 'b3', :targets, 2, :first);
 \echo :SQLSTATE
 SELECT tw.publish('life', 'b3');
