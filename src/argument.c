@@ -1,11 +1,15 @@
 /*
  * argument.c
  *		Reading the arguments of our SQL functions, those that may be null and those
- *		that must be there.
+ *		that must be there; and what an error says of one that is long.
  */
 #include "tw.h"
 
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+
+/* As much of a text as an error repeats, in bytes: no identifier or gid is longer */
+#define EXCERPT_BYTES 200
 
 /* Error 22023 for an argument that must be there */
 static void
@@ -48,4 +52,14 @@ tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *name)
 {
 	require(fcinfo, number, name);
 	return PG_GETARG_INT64(number);
+}
+
+const char *
+tw_excerpt(const char *text)
+{
+	size_t		length = strnlen(text, EXCERPT_BYTES + 1);
+
+	if (length <= EXCERPT_BYTES)
+		return text;
+	return psprintf("%.*s...", pg_mbcliplen(text, length, EXCERPT_BYTES), text);
 }

@@ -46,7 +46,7 @@ sqlstate_argument(FunctionCallInfo fcinfo, int number)
 	if (!tw_sqlstate_parse(given, &sqlstate))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid SQLSTATE \"%s\"", given),
+				 errmsg("invalid SQLSTATE \"%s\"", tw_excerpt(given)),
 				 errdetail("A SQLSTATE to signal is five digits or upper-case letters, and not of class 00.")));
 	return sqlstate;
 }

@@ -664,6 +664,9 @@ extern char *tw_argument_text_or_null(FunctionCallInfo fcinfo, int number);
 extern char *tw_argument_words(FunctionCallInfo fcinfo, int number, const char *name);
 extern int64 tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *name);
 
+/* For errors that repeat what a user wrote: the text, or if it is long its beginning and "..." */
+extern const char *tw_excerpt(const char *text);
+
 /* ---------- in names.c ---------- */
 
 /* What a name stood for; zero: not looked up yet */

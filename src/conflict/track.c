@@ -128,7 +128,7 @@ tw_track_reads(PG_FUNCTION_ARGS)
 	else
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid mode of tracking: \"%s\"", mode),
+				 errmsg("invalid mode of tracking: \"%s\"", tw_excerpt(mode)),
 				 errhint("Use 'row' or 'predicate'.")));
 	PG_RETURN_VOID();
 }

@@ -109,9 +109,12 @@ check_expected(const char *job, const char *source, const char *partition,
 			(errcode(ERRCODE_TW_OFFSET_CONFLICT),
 			 errmsg("offset of partition \"%s\" of source \"%s\" of job \"%s\" is not where it was expected",
 					partition, source, job),
-			 stored == NULL ? errdetail("It has no position yet, and \"%s\" was expected.", expected) :
-			 expected == NULL ? errdetail("Its position is \"%s\", and none was expected.", stored) :
-			 errdetail("Its position is \"%s\", and \"%s\" was expected.", stored, expected),
+			 stored == NULL ?
+			 errdetail("It has no position yet, and \"%s\" was expected.", tw_excerpt(expected)) :
+			 expected == NULL ?
+			 errdetail("Its position is \"%s\", and none was expected.", tw_excerpt(stored)) :
+			 errdetail("Its position is \"%s\", and \"%s\" was expected.", tw_excerpt(stored),
+					   tw_excerpt(expected)),
 			 errhint("Read again from the position that tw.offset gives; another writer may have taken over.")));
 }
 

@@ -478,7 +478,8 @@ psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt)
 		if (number == NULL || strcmp(number, "1") != 0 || diagnostics == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_CONDITION_NUMBER),
-					 errmsg("there is no condition number %s", number ? number : "NULL")));
+					 errmsg("there is no condition number %s",
+							number ? tw_excerpt(number) : "NULL")));
 		psm_eval_cleanup(ex);
 	}
 

@@ -660,9 +660,9 @@ psm_host_missing(PsmScript *script, int host, Jsonb *params)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_PARAMETER),
-			 errmsg("parameter \"%s\" is not given", h->written),
+			 errmsg("parameter \"%s\" is not given", tw_excerpt(h->written)),
 			 nearest ? errhint("Perhaps you meant \"%s\".", nearest) :
-			 errhint("Add the key \"%s\" to params.", h->written),
+			 errhint("Add the key \"%s\" to params.", tw_excerpt(h->written)),
 			 psm_errposition(script->source, h->pos.offset)));
 }
 
@@ -844,10 +844,14 @@ psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull)
 		}
 	}
 	if (value == NULL)			/* params.name that turned out not to be a column */
+	{
+		const char *name = tw_excerpt(ex->script->hosts[host].written);
+
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_PARAMETER),
-				 errmsg("parameter \"%s\" is not given", ex->script->hosts[host].written),
-				 errhint("Add the key \"%s\" to params.", ex->script->hosts[host].written)));
+				 errmsg("parameter \"%s\" is not given", name),
+				 errhint("Add the key \"%s\" to params.", name)));
+	}
 
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	datum = palloc0(sizeof(PsmHostDatum));

@@ -76,7 +76,7 @@ psm_expect_name(PsmParser *p, const char *what)
 }
 
 /*
- * A token as it is written; a long one is cut.
+ * A token as it is written.
  */
 char *
 psm_token_text(const PsmParser *p, const PsmToken *token)
@@ -100,7 +100,7 @@ psm_syntax_error(PsmParser *p, const PsmToken *token, const char *detail, const 
 				 token_errposition(p, token)));
 	ereport(ERROR,
 			(errcode(ERRCODE_SYNTAX_ERROR),
-			 errmsg("syntax error at or near \"%s\"", psm_token_text(p, token)),
+			 errmsg("syntax error at or near \"%s\"", tw_excerpt(psm_token_text(p, token))),
 			 detail ? errdetail("%s", detail) : 0,
 			 hint ? errhint("%s", hint) : 0,
 			 token_errposition(p, token)));

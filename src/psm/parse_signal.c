@@ -39,7 +39,7 @@ psm_parse_sqlstate(PsmParser *p)
 	if (!tw_sqlstate_parse(token->text, &sqlstate))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid SQLSTATE \"%s\"", token->text),
+				 errmsg("invalid SQLSTATE \"%s\"", tw_excerpt(token->text)),
 				 errdetail("An SQLSTATE is five characters of 0 to 9 and A to Z, and does not "
 						   "begin with 00, which means success."),
 				 token_errposition(p, token)));

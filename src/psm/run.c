@@ -60,7 +60,7 @@ psm_run_read_conflicts(PsmRun *run, const char *conflicts)
 	else
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value for conflicts: \"%s\"", conflicts),
+				 errmsg("invalid value for conflicts: \"%s\"", tw_excerpt(conflicts)),
 				 errhint("Use 'none', 'write', 'row', 'predicate' or 'serializable'.")));
 }
 

@@ -234,7 +234,8 @@ check_names(const Recovery *recovery)
 		check_running(recovery, name);
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_UNKNOWN_BATCH),
-				 errmsg("job \"%s\" has no prepared or committed batch \"%s\"", recovery->job, name),
+				 errmsg("job \"%s\" has no prepared or committed batch \"%s\"", recovery->job,
+						tw_excerpt(name)),
 				 errdetail("It was rolled back, or never prepared, or has been removed from the ledger since. Nothing was done."),
 				 errhint("The work of this batch is lost, unless it is run again.")));
 	}

@@ -291,7 +291,7 @@ report_unknown(const char *gid)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_TW_UNKNOWN_BATCH),
-			 errmsg("no batch was prepared or committed as \"%s\"", gid),
+			 errmsg("no batch was prepared or committed as \"%s\"", tw_excerpt(gid)),
 			 errdetail("It was rolled back, or never prepared, or has been removed from the ledger since."),
 			 max_prepared_xacts == 0 ?
 			 errhint("This server takes no prepared transactions: max_prepared_transactions is 0.") : 0));

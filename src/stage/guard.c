@@ -158,7 +158,7 @@ add_all_rows(Digest *digest, const char *query, int number)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("guard %d is not a query", number),
-				 errdetail("It is \"%s\".", query)));
+				 errdetail("It is \"%s\".", tw_excerpt(query))));
 	portal = SPI_cursor_open(NULL, plan, NULL, NULL, false);
 	do
 	{
@@ -210,7 +210,7 @@ check(const StageBatch *batch)
 					 errmsg("data that batch \"%s\" of job \"%s\" was computed from have changed",
 							batch->batch_id, batch->job),
 					 errdetail("Guard %d gives another result than when the batch was opened: %s",
-							   number, query),
+							   number, tw_excerpt(query)),
 					 errhint("Abort the batch with tw.abort_batch, and run it again on the data as they are now.")));
 	}
 }

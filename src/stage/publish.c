@@ -321,18 +321,20 @@ check_staged(const StageTarget *target, const StageSql *sql)
 				 errmsg("a row staged for target %s is outside of the part that is overwritten",
 						target->quoted),
 				 errdetail("Row %s does not satisfy \"%s\".",
-						   SPI_getvalue(row->vals[0], row->tupdesc, 1), target->where)));
+						   tw_excerpt(SPI_getvalue(row->vals[0], row->tupdesc, 1)),
+						   tw_excerpt(target->where))));
 	if (sql->null_key != NULL && (row = look(sql->null_key)) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_NOT_NULL_VIOLATION),
 				 errmsg("a row staged for target %s has a null in its key", target->quoted),
-				 errdetail("Its key is %s=%s.", keys_as_text(target), row_as_text(row, nkeys))));
+				 errdetail("Its key is %s=%s.", keys_as_text(target),
+						   tw_excerpt(row_as_text(row, nkeys)))));
 	if (sql->duplicate != NULL && (row = look(sql->duplicate)) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("a key is staged more than once for target %s", target->quoted),
 				 errdetail("Key %s=%s is in %s rows.", keys_as_text(target),
-						   row_as_text(row, nkeys),
+						   tw_excerpt(row_as_text(row, nkeys)),
 						   SPI_getvalue(row->vals[0], row->tupdesc, nkeys + 1)),
 				 errhint("Give the target an \"order_by\": of the rows of a key the first is taken.")));
 }

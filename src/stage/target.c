@@ -140,7 +140,7 @@ check_fragment(const char *text, const char *name, int number, bool order)
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("\"%s\" of target %d is not %s", name, number,
 						order ? "what can follow ORDER BY" : "an expression"),
-				 errdetail("It is \"%s\".", text)));
+				 errdetail("It is \"%s\".", tw_excerpt(text))));
 }
 
 static StageMode
@@ -153,7 +153,7 @@ parse_mode(const char *name, int number)
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("\"mode\" of target %d is invalid: \"%s\"", number, name),
+			 errmsg("\"mode\" of target %d is invalid: \"%s\"", number, tw_excerpt(name)),
 			 errhint("Modes are append, insert_new, merge and overwrite.")));
 	return STAGE_APPEND;
 }
@@ -224,7 +224,8 @@ stage_target_parse(Jsonb *options, int number)
 		else
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("target %d has an unknown or unsound option \"%s\"", number, name),
+					 errmsg("target %d has an unknown or unsound option \"%s\"", number,
+							tw_excerpt(name)),
 					 errhint("Options are table, mode, key, order_by, delete_when, where and swap (true or false).")));
 	}
 	if (target->name == NULL || mode == NULL)

@@ -87,6 +87,7 @@ CALL tw.commit_prepared(NULL);
 CALL tw.commit_prepared('');
 CALL tw.abort_prepared('resolve where', '');
 \echo :SQLSTATE
+CALL tw.commit_prepared(repeat('never heard of ', 1000));
 CALL tw.commit_prepared('never heard of');
 \echo :SQLSTATE
 -- one that holds no batch is not ours to end

@@ -63,3 +63,67 @@ SELECT string_agg(md5(i::text), '') AS long_name FROM generate_series(1, 1000) A
 CALL tw.run('BEGIN ATOMIC END', job => :'long_name', batch_id => 'too long a job');
 CALL tw.run('BEGIN ATOMIC END', job => 'limits', batch_id => repeat('b', 513));
 SELECT job, batch_id, sqlstate, message FROM tw.failures WHERE message LIKE '% is out of range' ORDER BY message;
+
+-- what an error repeats of a text: its beginning, and whole characters
+SELECT tw.signal(repeat('é', 100), 'm');
+SELECT tw.signal('x' || repeat('é', 100), 'm');
+SELECT tw.signal(repeat('🙂', 1000), 'm');
+SET client_min_messages = warning; -- PostgreSQL's scanner repeats a long name in a notice
+SELECT tw.atomic('BEGIN ATOMIC SELECT :"' || repeat('p', 201) || '"; END');
+-- and of one however long it is
+CREATE TABLE limits_target (k text PRIMARY KEY, v int);
+CREATE FUNCTION limits_lengths(command text, OUT state text, OUT message int, OUT detail int, OUT hint int)
+LANGUAGE plpgsql AS $$
+DECLARE
+	m text;
+	d text;
+	h text;
+BEGIN
+	EXECUTE command USING repeat('ñ', 100000);
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS m = MESSAGE_TEXT, d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT;
+	state := SQLSTATE;
+	message := octet_length(m);
+	detail := octet_length(d);
+	hint := octet_length(h);
+END $$;
+SELECT command, l.* FROM unnest(ARRAY[
+	$$SELECT tw.create_job($1)$$,
+	$$SELECT tw.begin_batch($1, '1')$$,
+	$$SELECT tw.begin_batch('limits', $1)$$,
+	$$SELECT tw.init_producer($1)$$,
+	$$SELECT tw.forget_batch($1, '1', 'r')$$,
+	$$SELECT tw.forget_batch('limits "quoted" job', $1, 'r')$$,
+	$$SELECT tw.prune_ledger($1, '1 day')$$,
+	$$SELECT tw.reassign_job($1, current_user::regrole)$$,
+	$$SELECT tw.commit_offset('limits', 's', '0', $1, '1')$$,
+	$$SELECT tw.commit_offset('limits', $1, '0', NULL, '1')$$,
+	$$SELECT tw."offset"('limits', 's', $1)$$,
+	$$SELECT tw.signal($1, 'm')$$,
+	$$SELECT tw.signal_if(false, $1, 'm')$$,
+	$$SELECT tw.track_reads($1)$$,
+	$$SELECT tw.attach_task('limits "quoted" job', $1, 't')$$,
+	$$SELECT tw.publish($1, 'b')$$,
+	$$SELECT tw.abort_batch('limits "quoted" job', $1)$$,
+	$$SELECT tw.open_batch('limits', 'o', jsonb_build_array(jsonb_build_object('table', 'limits_target', 'mode', $1)))$$,
+	$$SELECT tw.open_batch('limits', 'o', jsonb_build_array(jsonb_build_object('table', 'limits_target', $1, 'append')))$$,
+	$$SELECT tw.open_batch('limits', 'o', jsonb_build_array(jsonb_build_object('table', 'limits_target', 'mode', 'merge', 'key', 'k', 'delete_when', '''' || $1 || ''' LIMIT 1')))$$,
+	$$SELECT tw.open_batch('limits', 'o', '[{"table": "limits_target", "mode": "append"}]', guards => ARRAY['ANALYZE limits_target -- ' || $1])$$,
+	$$SELECT tw.atomic($1)$$,
+	$$SELECT tw.atomic('BEGIN ATOMIC ''' || $1 || '''; END')$$,
+	$$SELECT tw.atomic('BEGIN ATOMIC SIGNAL SQLSTATE ''' || $1 || '''; END')$$,
+	$$SELECT tw.atomic('BEGIN ATOMIC SELECT :' || $1 || '; END')$$,
+	$$SELECT tw.atomic('BEGIN ATOMIC DECLARE t text; GET DIAGNOSTICS CONDITION :c t = MESSAGE_TEXT; END', jsonb_build_object('c', $1))$$,
+	$$SELECT tw.atomic('BEGIN ATOMIC END', job => $1, batch_id => '1')$$]) AS command,
+	limits_lengths(command) AS l;
+RESET client_min_messages;
+SELECT schema FROM tw.open_batch('limits', 'keys', '[{"table": "limits_target", "mode": "merge"}]') \gset
+BEGIN;
+SELECT status FROM tw.attach_task('limits', 'keys', 't');
+INSERT INTO :schema.limits_target SELECT repeat('k', 10000), g FROM generate_series(1, 2) AS g;
+SELECT tw.commit_task();
+COMMIT;
+SELECT * FROM limits_lengths($$SELECT tw.publish('limits', 'keys')$$);
+CALL tw.run('BEGIN ATOMIC END', conflicts => repeat('c', 1000));
+SELECT tw.abort_batch('limits', 'keys') \g /dev/null
+DROP TABLE limits_target;

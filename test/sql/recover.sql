@@ -41,6 +41,8 @@ PREPARE TRANSACTION 'recover own';
 -- refused before anything is done: a name that is nothing's, or another job's
 CALL tw.recover('recover', 2, '{recover by gid, no such batch}');
 \echo :SQLSTATE
+CALL tw.recover('recover', 2, ARRAY[repeat('no such batch ', 1000)]);
+\echo :SQLSTATE
 CALL tw.recover('recover', 2, '{recover by gid, bystander by gid}');
 \echo :SQLSTATE
 -- by an old epoch, one never given out, none
