@@ -31,6 +31,10 @@
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
+/* in PostgreSQL's "cannot execute ..." */
+#define CLAIM	"batch claim"
+
+static void check_place(const char *command);
 static void check_same(const TwClaim *claim, const TwRow *row);
 static bool highest_version(const char *job, const char *batch_id, bool ours, int64 *highest);
 static bool check_version(const TwClaim *claim);
@@ -44,6 +48,13 @@ void
 tw_batch_check_writable(const char *command)
 {
 	PreventCommandIfReadOnly(command);
+	check_place(command);
+}
+
+/* Where the ledger is not even asked */
+static void
+check_place(const char *command)
+{
 	PreventCommandIfParallelMode(command);
 	PreventCommandDuringRecovery(command);
 	tw_citus_check_node(command);
@@ -79,20 +90,36 @@ tw_batch_requested(const char *job, const char *batch_id)
 
 /* ---------- the claim ---------- */
 
+/*
+ * A replay writes nothing, so a read-only transaction can have one.  It asks as any other
+ * and may have to wait, but what there is to write ends it.  On a standby nothing can be
+ * waited for.
+ */
 bool
 tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 {
+	bool		replay_only = XactReadOnly && !RecoveryInProgress();
 	TwJob		job;
 	TwRow		row;
 
-	tw_batch_check_writable("batch claim");
-	tw_citus_protect();
+	if (replay_only)
+		check_place(CLAIM);
+	else
+	{
+		tw_batch_check_writable(CLAIM);
+		tw_citus_protect();
+	}
 	if (!tw_batch_requested(claim->job, claim->batch_id))
 		elog(ERROR, "claim without a job");
 	if (claim->fingerprint != NULL)
 		tw_batch_check_length("fingerprint", claim->fingerprint, TW_FINGERPRINT_MAX_BYTES);
 
-	tw_job_require_or_create(claim->job, &job);
+	if (!replay_only)
+		tw_job_require_or_create(claim->job, &job);
+	else if (tw_job_find(claim->job, &job))
+		tw_job_require(claim->job, &job);
+	else
+		PreventCommandIfReadOnly(CLAIM);
 	if (claim->has_epoch)
 		tw_job_check_epoch(claim->job, &job, claim->epoch);
 
@@ -116,6 +143,8 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 					return false;
 				break;
 			case TW_NOT_THERE:
+				if (replay_only)
+					PreventCommandIfReadOnly(CLAIM);
 				if (!insert_claim(claim, outcome))
 					break;
 				tw_open_add(claim, outcome, claim->has_version && !check_version(claim));

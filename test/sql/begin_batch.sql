@@ -191,8 +191,56 @@ BEGIN READ ONLY;
 SELECT tw.begin_batch('bb', 'read only');
 \echo :SQLSTATE
 ROLLBACK;
+-- but a replay writes nothing
+SET default_transaction_read_only = on;
+SELECT status, result FROM tw.begin_batch('bb', 'one');
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT status, result FROM tw.begin_batch('bb', 'one');
+SELECT pg_current_xact_id_if_assigned() IS NULL AS nothing_written;
+SAVEPOINT s;
+SELECT tw.finish_batch();
+ROLLBACK TO s;
+SELECT tw.begin_batch('bb', 'read only');
+ROLLBACK TO s;
+SELECT tw.begin_batch('bb new job', 'read only');
+\echo :SQLSTATE
+ROLLBACK;
+RESET default_transaction_read_only;
+SELECT tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (50); RETURN 50; END', job => 'bb', batch_id => 'replay') \g /dev/null
+CALL tw.run('BEGIN ATOMIC INSERT INTO bb_data VALUES (51); RETURN 51; END', job => 'bb', batch_id => 'replay by call');
+SET default_transaction_read_only = on;
+SELECT status, result, rows FROM tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (50); RETURN 50; END',
+	job => 'bb', batch_id => 'replay');
+SELECT status, result, rows FROM tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (50); RETURN 50; END',
+	job => 'bb', batch_id => 'replay', dry_run => true);
+SELECT tw.atomic('BEGIN ATOMIC RETURN 51; END', job => 'bb', batch_id => 'replay');
+\echo :SQLSTATE
+CALL tw.run('BEGIN ATOMIC INSERT INTO bb_data VALUES (51); RETURN 51; END', job => 'bb', batch_id => 'replay by call');
+CALL tw.run('BEGIN ATOMIC RETURN 1; END', job => 'bb', batch_id => 'new by call');
+\echo :SQLSTATE
+RESET default_transaction_read_only;
+SELECT count(*) FROM tw.jobs WHERE job = 'bb new job';
+-- nor does it say more than a writer is told
+BEGIN;
+SELECT tw.init_producer('bb');
+SELECT tw.init_producer('bb');
+SET TRANSACTION READ ONLY;
+SELECT tw.begin_batch('bb', 'one', epoch => 1);
+\echo :SQLSTATE
+ROLLBACK;
+CREATE ROLE regress_bb_stranger;
+SET ROLE regress_bb_stranger;
 BEGIN READ ONLY;
 SELECT tw.begin_batch('bb', 'one');
+\echo :SQLSTATE
+ROLLBACK;
+RESET ROLE;
+DROP ROLE regress_bb_stranger;
+-- one that was claimed before the transaction became read-only stays ours
+BEGIN;
+SELECT status FROM tw.begin_batch('bb', 'read only');
+SET TRANSACTION READ ONLY;
+SELECT tw.begin_batch('bb', 'read only');
 ROLLBACK;
 BEGIN;
 SELECT status FROM tw.begin_batch('bb', 'read only');

@@ -40,6 +40,7 @@ is(sqlstate($standby, q(SELECT tw.atomic('BEGIN ATOMIC INSERT INTO t VALUES (1);
 is(sqlstate($standby, q(SELECT tw.atomic('BEGIN ATOMIC RETURN 1; END', '{}', 'load', 'second'))),
 	'25006', 'a new batch too');
 is(sqlstate($standby, q(SELECT tw.begin_batch('load', 'second'))), '25006', 'without a block too');
+is(sqlstate($standby, q(SELECT tw.begin_batch('load', 'first'))), '25006', 'and one that is committed');
 is(sqlstate($standby, q(CALL tw.run('BEGIN ATOMIC INSERT INTO t VALUES (1); END', '{}', 'load', 'second'))),
 	'25006', 'and by CALL');
 is($standby->safe_psql('postgres', q(SELECT result FROM tw.atomic('BEGIN ATOMIC RETURN (SELECT sum(v) FROM t); END'))),
