@@ -110,6 +110,8 @@ static Oid	relation_oid(const char *name, TwName *found);
 static Relation open_locked(TwTable table, LOCKMODE mode);
 static bool insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
 								 TwUpdateIndexes which);
+static EState *evaluation_begin(void);
+static void evaluation_end(EState *estate);
 static bool insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot,
 							   bool spare_primary_key);
 static bool predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **estate);
@@ -338,9 +340,9 @@ tw_table_insert(TwTable table, const Datum *values, const bool *nulls)
 	Snapshot	snapshot = tw_table_toast_snapshot();
 
 	table_tuple_insert(rel, slot, GetCurrentCommandId(true), 0, NULL);
+	tw_table_toast_done(snapshot);
 	(void) insert_index_entries(rel, slot, false, TW_UPDATES_ALL);
 
-	tw_table_toast_done(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 }
@@ -361,11 +363,14 @@ tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls)
 	 */
 	token = SpeculativeInsertionLockAcquire(xid);
 	table_tuple_insert_speculative(rel, slot, GetCurrentCommandId(true), 0, NULL, token);
+	tw_table_toast_done(snapshot);
 	inserted = insert_index_entries(rel, slot, true, TW_UPDATES_ALL);
+	/* a row that goes takes its toasted values with it */
+	snapshot = inserted ? NULL : tw_table_toast_snapshot();
 	table_tuple_complete_speculative(rel, slot, token, inserted);
+	tw_table_toast_done(snapshot);
 	SpeculativeInsertionLockRelease(xid);
 
-	tw_table_toast_done(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 	return inserted;
@@ -384,10 +389,10 @@ tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool 
 
 	result = table_tuple_update(rel, tid, slot, GetCurrentCommandId(true), InvalidSnapshot,
 								InvalidSnapshot, true, &failure, &lockmode, &update_indexes);
+	tw_table_toast_done(snapshot);
 	if (result == TM_Ok)
 		(void) insert_index_entries(rel, slot, false, update_indexes);
 
-	tw_table_toast_done(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	tw_table_close(rel);
 	return result == TM_Ok;
@@ -409,9 +414,9 @@ tw_table_delete(TwTable table, ItemPointer tid, bool wait)
 }
 
 /*
- * Enters a new row into the indexes of its table that which says.  With spare_primary_key,
- * false when that key exists already; it stands in the index then as well, and
- * the row must go.
+ * Enters a new row into the indexes of its table that which says.  The caller has let go of
+ * a snapshot for toasted values, see evaluation_begin().  With spare_primary_key, false when
+ * that key exists already; it stands in the index then as well, and the row must go.
  */
 static bool
 insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
@@ -435,6 +440,25 @@ insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
 	return unique;
 }
 
+/*
+ * What evaluates the expressions of an index that an administrator has added.  Their
+ * functions may run queries, which need an active snapshot, and may take the transaction's
+ * own.  So it is that, which must be the first to be registered.
+ */
+static EState *
+evaluation_begin(void)
+{
+	PushActiveSnapshot(ActiveSnapshotSet() ? GetActiveSnapshot() : GetTransactionSnapshot());
+	return CreateExecutorState();
+}
+
+static void
+evaluation_end(EState *estate)
+{
+	FreeExecutorState(estate);
+	PopActiveSnapshot();
+}
+
 static bool
 insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spare_primary_key)
 {
@@ -450,7 +474,7 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 			UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
 
 	if (info->ii_Expressions != NIL)
-		estate = CreateExecutorState();
+		estate = evaluation_begin();
 	if (info->ii_ReadyForInserts && predicate_holds(info, slot, &estate))
 	{
 		if (estate != NULL)
@@ -460,7 +484,7 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 		tw_index_insert_cleanup(index, info);
 	}
 	if (estate != NULL)
-		FreeExecutorState(estate);
+		evaluation_end(estate);
 	pfree(info);
 
 	/* the check of an index that is not to be spared has raised its error itself */
@@ -487,7 +511,7 @@ predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **estate)
 	}
 
 	if (*estate == NULL)
-		*estate = CreateExecutorState();
+		*estate = evaluation_begin();
 	GetPerTupleExprContext(*estate)->ecxt_scantuple = slot;
 	return ExecQual(ExecPrepareQual(info->ii_Predicate, *estate), GetPerTupleExprContext(*estate));
 }

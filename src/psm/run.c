@@ -109,11 +109,8 @@ run_attempt(Attempt *attempt)
 static void
 write_failure(Attempt *attempt)
 {
-	/* an index that an administrator has added may run functions */
-	PushActiveSnapshot(GetTransactionSnapshot());
 	tw_failure_record(attempt->run->claim.job, attempt->run->claim.batch_id, attempt->number,
 					  attempt->error, psm_error_line());
-	PopActiveSnapshot();
 }
 
 /*

@@ -51,6 +51,32 @@ DROP INDEX tw.led_by_xid, tw.led_unique;
 CREATE INDEX led_brin ON tw.batch USING brin (started_at);
 SELECT status FROM tw.begin_batch('led', 'brin');
 DROP INDEX tw.led_brin;
+-- and those whose functions run queries, at the snapshot that is there or one that they take,
+-- though CALL claims before there is any
+CREATE TABLE led_region (job text, region text);
+INSERT INTO led_region VALUES ('led', 'north'), ('led elsewhere', 'none');
+CREATE FUNCTION led_region(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
+	$$BEGIN RETURN (SELECT region FROM public.led_region r WHERE r.job = $1); END$$;
+CREATE FUNCTION led_ask(text) RETURNS text LANGUAGE plpgsql AS
+	$$BEGIN RETURN (SELECT region FROM public.led_region r WHERE r.job = $1); END$$;
+CREATE FUNCTION led_asked(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$BEGIN RETURN (SELECT public.led_ask($1)); END$$;
+CREATE INDEX led_batch_region ON tw.batch (led_region(job)) WHERE led_region(job) <> 'none';
+CREATE INDEX led_batch_asked ON tw.batch (led_asked(job));
+CREATE INDEX led_outcome_region ON tw.batch_outcome (led_region(job));
+CREATE INDEX led_failure_region ON tw.failure (led_region(job));
+CALL tw.run('BEGIN ATOMIC END', job => 'led', batch_id => 'query');
+CALL tw.run('BEGIN ATOMIC END', job => 'led', batch_id => 'query, again', conflicts => 'serializable');
+CALL tw.run('BEGIN ATOMIC END', job => 'led elsewhere', batch_id => 'query');
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001''; END', job => 'led', batch_id => 'query and fail');
+SET enable_seqscan = off;
+SELECT batch_id FROM tw.batch WHERE led_region(job) = 'north' AND led_region(job) <> 'none' AND batch_id LIKE 'query%';
+SELECT batch_id FROM tw.batch WHERE led_asked(job) = 'none' AND batch_id LIKE 'query%';
+SELECT batch_id FROM tw.batch_outcome WHERE led_region(job) = 'none' AND batch_id LIKE 'query%';
+SELECT batch_id FROM tw.failure WHERE led_region(job) = 'north' AND batch_id LIKE 'query%';
+RESET enable_seqscan;
+DROP INDEX tw.led_batch_region, tw.led_batch_asked, tw.led_outcome_region, tw.led_failure_region;
+DROP FUNCTION led_region, led_ask, led_asked;
+DROP TABLE led_region;
 
 -- columns are by position: a table that is not ours is refused
 BEGIN;
