@@ -9,7 +9,7 @@ use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT answer session);
 use TwCitus;
 
 plan skip_all => 'Citus is not installed: nothing of what the documentation says of it was tested'
@@ -480,24 +480,6 @@ my %steps = (
 			{"table": "e_ref", "mode": "append"}, {"table": "e_local", "mode": "append"}]', 1)),
 		'SELECT stage(%1$d)', q(SELECT status FROM tw.publish('kill', 's%1$d')) ]);
 
-sub session
-{
-	my ($statement) = @_;
-	my $s = { out => '', err => '' };
-
-	$s->{run} = IPC::Run::start([ 'psql', '-XqAt', '-v', 'VERBOSITY=sqlstate', '-d', $c->connstr('postgres') . ' connect_timeout=10', '-c', $statement ],
-		'<' => \undef, '>' => \$s->{out}, '2>' => \$s->{err});
-	return $s;
-}
-
-sub answer
-{
-	my ($s) = @_;
-
-	eval { $s->{run}->finish };
-	return $s->{out} =~ /^(\w+)$/m ? $1 : $s->{err} =~ /ERROR:\s+(\w{5})$/m ? $1 : 'lost';
-}
-
 # The answer of a node that may be down
 sub ask
 {
@@ -582,7 +564,7 @@ foreach my $b (1 .. $rounds)
 		die "batch $b: no end after $try tries" if $try > 20;
 		foreach my $step (@{ $steps{$path} })
 		{
-			my $s = session(sprintf $step, $b);
+			my $s = session($c, sprintf $step, $b);
 
 			fault($s) if $try < 4 && rand() < ($path eq 'staged' ? 0.5 : 0.8);
 			$last = answer($s);
