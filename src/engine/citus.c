@@ -306,6 +306,17 @@ tw_citus_check_node(const char *command)
 /* ---------- the commit ---------- */
 
 /*
+ * Without the library, which can only be preloaded, its tables are empty shells, and no
+ * transaction spans nodes.
+ */
+static bool
+is_loaded(void)
+{
+	return shared_preload_libraries_string != NULL &&
+		strstr(shared_preload_libraries_string, "citus") != NULL;
+}
+
+/*
  * What a function writes is one transaction on every node, unless this setting says
  * that each of its statements is one.
  */
@@ -342,7 +353,7 @@ initiator(void)
 	HeapTupleHeader row;
 	bool		isnull;
 
-	if (!tw_citus_present())
+	if (!tw_citus_present() || !is_loaded())
 		return -1;
 	name = list_make2(makeString("pg_catalog"), makeString("get_current_transaction_id"));
 	function = LookupFuncName(name, 0, NULL, true);
@@ -490,6 +501,21 @@ run_as_superuser(const char *sql)
 	SetUserIdAndSecContext(save_user, save_context);
 }
 
+/* What went into the shell of a table would be missed when the library is back */
+static void
+check_shells(void)
+{
+	CitusTable	table;
+
+	if (tw_citus_present() && find_written(&table))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot commit changes of table \"%s\" while Citus is not loaded",
+						get_rel_name(table.relid)),
+				 errdetail("Its rows are in shards, which only Citus finds."),
+				 errhint("Put citus into shared_preload_libraries, and restart the server.")));
+}
+
 /* Makes Citus commit in two phases; in another node's transaction that is up to that node */
 void
 tw_citus_before_commit(void)
@@ -498,6 +524,8 @@ tw_citus_before_commit(void)
 	int32		node;
 	char	   *sql;
 
+	if (protected && !is_loaded())
+		check_shells();
 	if (!protected || (node = initiator()) < 0 || node != local_group() ||
 		two_phases_settled() || !find_written(&table))
 		return;

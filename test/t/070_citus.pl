@@ -438,6 +438,21 @@ is(prepared(), '0 0', 'Citus settles that as well');
 is(found(700), '10|1|1|1', 'data and ledger are there');
 is(sql(mixed(700)), 'already_committed', 'and the batch does not run again');
 
+# ---------- without Citus's library ----------
+
+my $preload = sql('SHOW shared_preload_libraries');
+$c->adjust_conf('postgresql.conf', 'shared_preload_libraries', "''");
+$c->restart;
+is(sql("CREATE TABLE beside (v int); SELECT (tw.atomic('BEGIN ATOMIC INSERT INTO beside VALUES (1); END', job => 'shell', batch_id => '1')).status"),
+	'applied', 'a server that has lost it commits a batch on other tables');
+like(fails("SELECT tw.atomic('BEGIN ATOMIC INSERT INTO d VALUES (1); END', job => 'shell', batch_id => '2')"),
+	qr/55000: cannot commit changes of table "d" while Citus is not loaded.*Put citus into shared_preload_libraries/s,
+	'but none on a table whose shards nobody finds');
+is(sql("SELECT string_agg(batch_id, ' ') FROM tw.ledger WHERE job = 'shell'"), '1', 'which leaves nothing');
+$c->adjust_conf('postgresql.conf', 'shared_preload_libraries', "'$preload'");
+$c->restart;
+sql('DROP TABLE beside');
+
 # ---------- killed at random ----------
 
 my $rounds = $ENV{TW_CITUS_ROUNDS} || 10;
