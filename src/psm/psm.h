@@ -6,7 +6,7 @@
  * A script's life: scan.c cuts the text into tokens, parse.c makes the tree,
  * check.c refuses what may not run, cache.c keeps the result for the session,
  * exec.c walks it, expr.c prepares and evaluates the SQL in it, condition.c
- * chooses handlers and reports where an error came from.
+ * chooses handlers, position.c tells where an error came from.
  *
  * Lifetimes: everything reachable from a PsmScript lives in PsmScript.mcxt,
  * plans excepted, which are saved SPI plans freed by psm_script_free().
@@ -395,7 +395,7 @@ extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
 
-/* In condition.c */
+/* In position.c: where in the script an error comes from */
 
 /* What psm_compile_error_callback is told: whose text is being compiled */
 typedef struct PsmSource
@@ -409,11 +409,13 @@ extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
 extern PsmPos psm_exec_pos(const PsmExec *ex);
 extern int	psm_error_line(void);
+extern void psm_error_line_clear(void);
+extern void psm_error_line_set(int line);
 extern int	psm_error_offset(PsmExec *ex);
 extern int	psm_run_errposition(PsmExec *ex, int offset);
 extern int	psm_char_offset(const char *text, int pos);
-extern void psm_error_line_clear(void);
-extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
+
+/* In condition.c */
 extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
 
@@ -441,7 +443,7 @@ extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset
 /* In operations.c */
 extern bool psm_writes_rows(int spi_code);
 extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
-extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
+extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
 extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
 /* In handle.c: conditions, their handlers and savepoints */
