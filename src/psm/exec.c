@@ -322,17 +322,6 @@ fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
 		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
 }
 
-/* Remembers under which name a cursor is open */
-static void
-set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
-{
-	char	  **name = &ex->cursors[cursor->number];
-
-	if (*name != NULL)
-		pfree(*name);
-	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
-}
-
 /*
  * Opens a portal for a query; of a cursor by its own name if that is free, so
  * that SQL outside the block can find it.
@@ -347,7 +336,7 @@ open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
 		name = cursor->name;
 	portal = psm_open(ex, query, name);
 	if (cursor != NULL)
-		set_cursor_portal(ex, cursor, portal);
+		psm_cursor_set_portal(ex, cursor, portal);
 	return portal;
 }
 
@@ -387,30 +376,6 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 	return result;
 }
 
-/*
- * Closes the portals of FOR loops that have ended or failed, up to the loop
- * outer.  A failed loop's portal is gone with the rollback unless it was opened
- * in a savepoint that has been released meanwhile.
- */
-void
-psm_loops_close(PsmExec *ex, PsmOpenLoop *outer)
-{
-	while (ex->loops != outer)
-	{
-		PsmOpenLoop *loop = ex->loops;
-		Portal		portal = SPI_cursor_find(loop->portal);
-
-		if (portal != NULL)
-		{
-			UnpinPortal(portal);
-			SPI_cursor_close(portal);
-		}
-		ex->loops = loop->outer;
-		pfree(loop->portal);
-		pfree(loop);
-	}
-}
-
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
@@ -436,22 +401,8 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 	result = for_rows(ex, stmt, portal, stmt->cursor ? 1 : FOR_FIRST_BATCH);
 	psm_loops_close(ex, loop->outer);
 	if (stmt->cursor != NULL)
-		set_cursor_portal(ex, stmt->cursor, NULL);
+		psm_cursor_set_portal(ex, stmt->cursor, NULL);
 	return result;
-}
-
-/* The portal of a cursor that must be open */
-Portal
-psm_cursor_portal(PsmExec *ex, PsmCursor *cursor)
-{
-	const char *name = ex->cursors[cursor->number];
-	Portal		portal = name ? SPI_cursor_find(name) : NULL;
-
-	if (portal == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_CURSOR_STATE),
-				 errmsg("cursor \"%s\" is not open", cursor->name)));
-	return portal;
 }
 
 static PsmResult
@@ -494,25 +445,8 @@ static PsmResult
 exec_close(PsmExec *ex, PsmCursorStmt *stmt)
 {
 	SPI_cursor_close(psm_cursor_portal(ex, stmt->cursor));
-	set_cursor_portal(ex, stmt->cursor, NULL);
+	psm_cursor_set_portal(ex, stmt->cursor, NULL);
 	return PSM_NEXT;
-}
-
-static void
-close_cursors(PsmExec *ex, PsmScope *scope)
-{
-	ListCell   *lc;
-
-	foreach(lc, scope->cursors)
-	{
-		PsmCursor  *cursor = lfirst(lc);
-		const char *name = ex->cursors[cursor->number];
-		Portal		portal = name ? SPI_cursor_find(name) : NULL;
-
-		if (portal != NULL)
-			SPI_cursor_close(portal);
-		set_cursor_portal(ex, cursor, NULL);
-	}
 }
 
 /* ---------- blocks ---------- */
@@ -666,7 +600,8 @@ exec_compound(PsmExec *ex, PsmCompound *block)
 		result = exec_undoable(ex, block);
 	else
 		result = exec_body(ex, block);
-	close_cursors(ex, block->scope);
+	if (block->scope->cursors != NIL)
+		psm_cursors_close(ex, block->scope);
 
 	if (result == PSM_JUMP_LEAVE && ex->jump == block->scope)
 		return PSM_NEXT;

@@ -311,6 +311,12 @@ extern void psm_cast_row(ExprContext *econtext, TupleDesc from, const Datum *val
 extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from,
 								TupleDesc to, MemoryContext mcxt, const char *mismatch);
 
+/* In portal.c: cursors and FOR loops */
+extern void psm_cursor_set_portal(PsmExec *ex, PsmCursor *cursor, Portal portal);
+extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
+extern void psm_cursors_close(PsmExec *ex, PsmScope *scope);
+extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
+
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
 extern void psm_params_init(PsmExec *ex, ParamListInfo params);
@@ -387,8 +393,6 @@ psm_eval_cleanup(PsmExec *ex)
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
-extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
-extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 extern PsmResult psm_exec_end_query(PsmExec *ex, SPITupleTable *tuples, bool missed);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
