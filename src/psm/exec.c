@@ -140,26 +140,9 @@ exec_set_row(PsmExec *ex, PsmSetRow *stmt)
 	return PSM_NEXT;
 }
 
-/* Assigns the row of SELECT ... INTO, FETCH and the like; no row leaves the targets as they are */
-void
-psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
-{
-	if (tuples == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("INTO used with a statement that returns no rows")));
-	if (n > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_CARDINALITY_VIOLATION),
-				 errmsg("query returned more than one row"),
-				 errhint("INTO takes one row: make the condition unique, or use a FOR loop.")));
-	if (n == 1)
-		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
-}
-
 /* Ends a statement's query: frees its result, and NOT FOUND when it missed all that it was for */
-PsmResult
-psm_exec_end_query(PsmExec *ex, SPITupleTable *tuples, bool missed)
+static PsmResult
+end_query(PsmExec *ex, SPITupleTable *tuples, bool missed)
 {
 	if (tuples != NULL)
 		SPI_freetuptable(tuples);
@@ -203,7 +186,7 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
 	}
 
-	return psm_exec_end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
+	return end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
 }
 
 static PsmResult
@@ -436,9 +419,7 @@ exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 	ex->savepoint.used = true;
 	if (n > 0)
 		psm_assign_into(ex, stmt->into, tuples, n);
-	SPI_freetuptable(tuples);
-	psm_eval_cleanup(ex);
-	return n == 0 ? psm_not_found(ex) : PSM_NEXT;
+	return end_query(ex, tuples, n == 0);
 }
 
 static PsmResult
@@ -653,7 +634,7 @@ psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
 			psm_get_diagnostics(ex, (PsmGetDiagnostics *) stmt);
 			return PSM_NEXT;
 		case PSM_EXECUTE:
-			return psm_exec_immediate(ex, (PsmExecute *) stmt);
+			return psm_exec_immediate(ex, (PsmExecute *) stmt) ? psm_not_found(ex) : PSM_NEXT;
 		case PSM_RETURN:
 			ex->do_return(ex, (PsmReturn *) stmt);
 			return PSM_RETURNED;

@@ -346,6 +346,7 @@ extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull)
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
+extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 
 /* In expr.c: plans and evaluation */
 extern void psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options);
@@ -393,8 +394,6 @@ psm_eval_cleanup(PsmExec *ex)
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
-extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
-extern PsmResult psm_exec_end_query(PsmExec *ex, SPITupleTable *tuples, bool missed);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
@@ -466,7 +465,7 @@ extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handl
 								 PsmDiagnostics *diagnostics);
 
 /* In dynamic.c */
-extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
+extern bool psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
 extern Node *psm_dynamic_parse(char **text, int nusing);
 
 /* In call.c */
