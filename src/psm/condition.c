@@ -1,11 +1,165 @@
 /*
  * condition.c
- *		Raising and reporting conditions: SIGNAL, RESIGNAL, GET DIAGNOSTICS.
+ *		Conditions: choosing the handler of one, keeping one that was caught, and
+ *		SIGNAL, RESIGNAL and GET DIAGNOSTICS.
+ *
+ * Running a handler is not for here: that executes a statement, see handle.c.
  */
 #include "psm/psm.h"
 
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
+
+/* ---------- choosing a handler ---------- */
+
+/* 2: made for this very state, 1: for its kind, 0: not for it */
+static int
+handler_fits(const PsmHandler *handler, int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+	ListCell   *lc;
+	int			best = 0;
+
+	foreach(lc, handler->states)
+	{
+		PsmHandledState *state = lfirst(lc);
+
+		switch (state->kind)
+		{
+			case PSM_ON_SQLSTATE:
+				if (state->sqlstate == sqlstate)
+					return 2;
+				break;
+			case PSM_ON_NOT_FOUND:
+				if (category == ERRCODE_NO_DATA)
+					best = 1;
+				break;
+			case PSM_ON_SQLWARNING:
+				if (category == ERRCODE_WARNING)
+					best = 1;
+				break;
+			case PSM_ON_SQLEXCEPTION:
+				if (category != ERRCODE_WARNING && category != ERRCODE_NO_DATA &&
+					category != ERRCODE_SUCCESSFUL_COMPLETION)
+					best = 1;
+				break;
+		}
+	}
+	return best;
+}
+
+/*
+ * The handler for a state: innermost block first, then the most specific.
+ * A failed statement looks no further out than its innermost atomic block.
+ */
+PsmHandler *
+psm_handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
+{
+	for (PsmFrame *frame = ex->frames; frame != NULL; frame = frame->outer)
+	{
+		PsmHandler *best = NULL;
+		int			best_fit = 0;
+		ListCell   *lc;
+
+		if (frame->handling)
+		{
+			if (failed && frame->block->atomic)
+				break;
+			continue;
+		}
+		foreach(lc, frame->block->handlers)
+		{
+			int			fit = handler_fits(lfirst(lc), sqlstate);
+
+			if (fit > best_fit)
+			{
+				best = lfirst(lc);
+				best_fit = fit;
+			}
+		}
+		*found = frame;
+		if (best != NULL)
+			return best;
+		if (failed && frame->block->atomic)
+			break;
+	}
+	return NULL;
+}
+
+/* Is there a handler for a completion condition (class 01 or 02)? */
+bool
+psm_completion_handled(PsmExec *ex, int sqlstate)
+{
+	PsmFrame   *frame;
+
+	return psm_handler_find(ex, sqlstate, false, &frame) != NULL;
+}
+
+/* ---------- keeping an error ---------- */
+
+/*
+ * Where an error is kept that only passes through: until the next one but one.
+ * ReThrowError() does not copy all of it, so the next may be this one again, to
+ * be copied from here.
+ */
+static MemoryContext
+passing_context(PsmExec *ex)
+{
+	MemoryContext mcxt = ex->passed;
+
+	if (mcxt == NULL)
+		mcxt = AllocSetContextCreate(ex->mcxt, "psm error", ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(mcxt);
+	ex->passed = ex->passing;
+	ex->passing = mcxt;
+	return mcxt;
+}
+
+/*
+ * Takes the error that was caught: to throw it again, or to handle it.  Then it
+ * has a context of its own, since FreeErrorData() does not free all of it.
+ */
+ErrorData *
+psm_error_take(PsmExec *ex, bool passing)
+{
+	MemoryContext oldcontext;
+	ErrorData  *error;
+
+	if (passing)
+		oldcontext = MemoryContextSwitchTo(passing_context(ex));
+	else
+		oldcontext = MemoryContextSwitchTo(AllocSetContextCreate(ex->mcxt, "psm condition",
+																 ALLOCSET_SMALL_SIZES));
+	error = CopyErrorData();
+
+	FlushErrorState();
+	MemoryContextSwitchTo(oldcontext);
+	return error;
+}
+
+/* What a handler is told of an error or condition, which it takes over */
+PsmDiagnostics *
+psm_diagnostics_make(PsmExec *ex, ErrorData *error, int line)
+{
+	PsmDiagnostics *diagnostics = MemoryContextAlloc(ex->mcxt, sizeof(PsmDiagnostics));
+
+	diagnostics->error = error;
+	diagnostics->line = line;
+	diagnostics->outer = NULL;
+	return diagnostics;
+}
+
+void
+psm_diagnostics_free(PsmDiagnostics *diagnostics)
+{
+	if (diagnostics->error->assoc_context != NULL)
+		MemoryContextDelete(diagnostics->error->assoc_context);
+	else
+		FreeErrorData(diagnostics->error);
+	pfree(diagnostics);
+}
 
 /* ---------- SIGNAL ---------- */
 
@@ -137,9 +291,10 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 
 /*
  * SIGNAL and RESIGNAL.  Classes 01 and 02 go to their handler or become a
- * WARNING, all others are errors.
+ * WARNING, all others are errors.  Returns what psm_completion() has to hand to
+ * a handler, or NULL.
  */
-PsmResult
+ErrorData *
 psm_signal(PsmExec *ex, PsmSignal *stmt)
 {
 	ErrorData  *error;
@@ -151,12 +306,12 @@ psm_signal(PsmExec *ex, PsmSignal *stmt)
 				 errmsg("RESIGNAL can only be used in a handler")));
 	sqlstate = stmt->sqlstate != 0 ? stmt->sqlstate : ex->diagnostics->error->sqlerrcode;
 	if (is_completion(sqlstate) && psm_completion_handled(ex, sqlstate))
-		return psm_completion(ex, signalled_condition(ex, stmt, ex->mcxt));
-	error = signalled_condition(ex, stmt, psm_passing_context(ex));
+		return signalled_condition(ex, stmt, ex->mcxt);
+	error = signalled_condition(ex, stmt, passing_context(ex));
 	if (stmt->stmt.kind == PSM_RESIGNAL && stmt->sqlstate == 0 && error->elevel >= ERROR)
 		ReThrowError(error);	/* with the context that it had */
 	raise_condition(error);
-	return PSM_NEXT;			/* it was a warning */
+	return NULL;				/* it was a warning */
 }
 
 /* ---------- GET DIAGNOSTICS ---------- */

@@ -589,6 +589,16 @@ exec_compound(PsmExec *ex, PsmCompound *block)
 	return result;
 }
 
+/* ---------- conditions ---------- */
+
+static PsmResult
+exec_signal(PsmExec *ex, PsmSignal *stmt)
+{
+	ErrorData  *condition = psm_signal(ex, stmt);
+
+	return condition != NULL ? psm_completion(ex, condition) : PSM_NEXT;
+}
+
 /* ---------- dispatch ---------- */
 
 /* Runs one statement, errors going straight outwards */
@@ -629,7 +639,7 @@ psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
 			return exec_close(ex, (PsmCursorStmt *) stmt);
 		case PSM_SIGNAL:
 		case PSM_RESIGNAL:
-			return psm_signal(ex, (PsmSignal *) stmt);
+			return exec_signal(ex, (PsmSignal *) stmt);
 		case PSM_GET_DIAGNOSTICS:
 			psm_get_diagnostics(ex, (PsmGetDiagnostics *) stmt);
 			return PSM_NEXT;

@@ -231,7 +231,7 @@ struct PsmExec
 	struct PsmOpenLoop *loops;	/* FOR loops under way, innermost first */
 	PsmSavepoint savepoint;
 	PsmDiagnostics *diagnostics;	/* of the innermost running handler; NULL outside */
-	MemoryContext passing;		/* see psm_passing_context(); NULL until needed */
+	MemoryContext passing;		/* see passing_context() in condition.c; NULL until needed */
 	MemoryContext passed;		/* likewise, of the error before */
 	PsmHandler *undo_handler;	/* PSM_JUMP_UNDO: to run when the block is undone */
 	PsmDiagnostics *undo_diagnostics;
@@ -419,7 +419,12 @@ extern int	psm_run_errposition(PsmExec *ex, int offset);
 extern int	psm_char_offset(const char *text, int pos);
 
 /* In condition.c */
-extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
+extern PsmHandler *psm_handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found);
+extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
+extern ErrorData *psm_error_take(PsmExec *ex, bool passing);
+extern PsmDiagnostics *psm_diagnostics_make(PsmExec *ex, ErrorData *error, int line);
+extern void psm_diagnostics_free(PsmDiagnostics *diagnostics);
+extern ErrorData *psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
 
 /* In guess.c */
@@ -455,12 +460,8 @@ extern void psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_renew(PsmExec *ex);
 extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);
-extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
 extern PsmResult psm_completion(PsmExec *ex, ErrorData *condition);
 extern PsmResult psm_not_found(PsmExec *ex);
-extern MemoryContext psm_passing_context(PsmExec *ex);
-extern ErrorData *psm_error_take(PsmExec *ex, bool passing);
-extern void psm_diagnostics_free(PsmDiagnostics *diagnostics);
 extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler,
 								 PsmDiagnostics *diagnostics);
 
