@@ -4,7 +4,8 @@
  *
  * Each statement returns how it ended (PsmResult); jumps travel outwards as
  * such results until the block or loop they name takes them.  Errors are
- * PostgreSQL's own; handle.c catches them where a handler is declared.
+ * PostgreSQL's own; handle.c catches them where a handler is declared, and
+ * calls back to run a handler's action, which is a statement.
  *
  * The caller has connected to SPI and owns the transaction.
  */

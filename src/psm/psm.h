@@ -454,11 +454,13 @@ extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64
 extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
 extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
-/* In handle.c: conditions, their handlers and savepoints */
+/* In savepoint.c */
 extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_renew(PsmExec *ex);
+
+/* In handle.c: running handlers */
 extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_completion(PsmExec *ex, ErrorData *condition);
 extern PsmResult psm_not_found(PsmExec *ex);
