@@ -82,28 +82,6 @@ static const struct
 /* ---------- statements in general ---------- */
 
 /*
- * Makes the node of a statement and numbers it.
- */
-void *
-psm_new_stmt(PsmParser *p, Size size, PsmStmtKind kind, const PsmToken *first)
-{
-	PsmScript  *script = p->script;
-	PsmStmt    *stmt;
-
-	if (script->nstmts >= p->max_stmts)
-	{
-		p->max_stmts *= 2;
-		script->stmts = repalloc_huge(script->stmts, p->max_stmts * sizeof(PsmStmt *));
-	}
-	stmt = palloc0(size);
-	stmt->kind = kind;
-	stmt->number = script->nstmts;
-	stmt->pos = psm_token_pos(first);
-	script->stmts[script->nstmts++] = stmt;
-	return stmt;
-}
-
-/*
  * Words that end a list of statements
  */
 static bool

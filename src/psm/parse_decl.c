@@ -462,32 +462,6 @@ refuse_begin_transaction(PsmParser *p)
 }
 
 /*
- * The label behind END, if there is one, must be the one in front.
- */
-void
-psm_parse_end_label(PsmParser *p, const PsmToken *label, const char *what)
-{
-	const PsmToken *token = CURRENT(p);
-
-	if (token->type != PSM_TOK_IDENT)
-		return;
-	if (label == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("label \"%s\" at END, but the %s has no label", token->text, what),
-				 errhint("A label is written in front as well: \"%s: ...\".", token->text),
-				 token_errposition(p, token)));
-	if (strcmp(token->text, label->text) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("label \"%s\" at END does not match label \"%s\" of the %s", token->text,
-						label->text, what),
-				 errdetail("The %s begins on line %d.", what, label->line),
-				 token_errposition(p, token)));
-	p->at++;
-}
-
-/*
  * END of a block, reached by the list of its statements
  */
 static void
