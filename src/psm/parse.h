@@ -2,10 +2,10 @@
  * parse.h
  *		What the files of the parser share; nobody else includes it.
  *
- * parse.c has the statements, parse_set.c SET, parse_decl.c blocks and declarations,
- * parse_name.c names and where they are looked up, parse_node.c what is made and
- * numbered, parse_sql.c the pieces of SQL, parse_signal.c conditions, SIGNAL and
- * diagnostics.
+ * parse.c has the statements, and none of the others calls it.  parse_set.c has SET,
+ * parse_decl.c declarations, parse_name.c names and where they are looked up,
+ * parse_node.c what is made and numbered, parse_sql.c the pieces of SQL,
+ * parse_signal.c conditions, SIGNAL and diagnostics.
  *
  * Every recursive function calls check_stack_depth().  A parse function is
  * called with the parser at the first token of what it parses and leaves it
@@ -67,11 +67,6 @@ typedef struct PsmParser
 /* ereport's parts for a place given by a token */
 #define token_errposition(p, token) psm_errposition((p)->source, (token)->start)
 
-/* ---------- parse.c ---------- */
-
-extern void psm_parse_statements(PsmParser *p, List **list);
-extern void psm_parse_statement(PsmParser *p, List **list);
-
 /* ---------- parse_set.c ---------- */
 
 extern bool psm_looks_like_assignment(const PsmParser *p, int n);
@@ -79,7 +74,15 @@ extern void psm_parse_set(PsmParser *p, List **list);
 
 /* ---------- parse_decl.c ---------- */
 
-extern PsmCompound *psm_parse_compound(PsmParser *p, const PsmToken *label, bool outermost);
+/* What may still be declared in a block */
+typedef enum PsmDeclStage
+{
+	PSM_DECL_NAMES,
+	PSM_DECL_CURSORS,
+	PSM_DECL_HANDLERS
+} PsmDeclStage;
+
+extern PsmHandler *psm_parse_declaration(PsmParser *p, PsmCompound *block, PsmDeclStage *stage);
 
 /* ---------- parse_signal.c ---------- */
 
