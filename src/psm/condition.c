@@ -1,288 +1,164 @@
 /*
  * condition.c
- *		Raising and reporting conditions: SIGNAL, RESIGNAL, GET DIAGNOSTICS, and
- *		where in the script an error comes from.
+ *		Conditions: choosing the handler of one, keeping one that was caught, and
+ *		SIGNAL, RESIGNAL and GET DIAGNOSTICS.
  *
- * Every error that passes an execution gets a line of CONTEXT with line,
- * column and kind of the statement.  An error with a position in a piece of
- * SQL gets that position in the script, and when the script stands as a literal
- * in the client's query, in that query, so that psql points at the place.
+ * Running a handler is not for here: that executes a statement, see handle.c.
  */
 #include "psm/psm.h"
 
-#include "catalog/namespace.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-static int	last_error_line = 0;
+/* ---------- choosing a handler ---------- */
 
-/* Line in the script of the last error that passed its compilation or execution; 0: none did */
-int
-psm_error_line(void)
+/* 2: made for this very state, 1: for its kind, 0: not for it */
+static int
+handler_fits(const PsmHandler *handler, int sqlstate)
 {
-	return last_error_line;
-}
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+	ListCell   *lc;
+	int			best = 0;
 
-/* What comes next is not to be blamed on an error before */
-void
-psm_error_line_clear(void)
-{
-	last_error_line = 0;
-}
-
-const char *
-psm_stmt_name(const PsmStmt *stmt)
-{
-	static const char *const names[] = {
-		[PSM_COMPOUND] = "BEGIN",
-		[PSM_SET] = "SET",
-		[PSM_SET_ROW] = "SET",
-		[PSM_SQL] = "SQL statement",
-		[PSM_IF] = "IF",
-		[PSM_CASE] = "CASE",
-		[PSM_LOOP] = "LOOP",
-		[PSM_WHILE] = "WHILE",
-		[PSM_REPEAT] = "REPEAT",
-		[PSM_FOR] = "FOR",
-		[PSM_LEAVE] = "LEAVE",
-		[PSM_ITERATE] = "ITERATE",
-		[PSM_OPEN] = "OPEN",
-		[PSM_FETCH] = "FETCH",
-		[PSM_CLOSE] = "CLOSE",
-		[PSM_SIGNAL] = "SIGNAL",
-		[PSM_RESIGNAL] = "RESIGNAL",
-		[PSM_GET_DIAGNOSTICS] = "GET DIAGNOSTICS",
-		[PSM_EXECUTE] = "EXECUTE IMMEDIATE",
-		[PSM_RETURN] = "RETURN",
-	};
-
-	if (stmt->kind == PSM_SQL && ((PsmSqlStmt *) stmt)->command != NULL)
-		return ((PsmSqlStmt *) stmt)->command;
-	return names[stmt->kind];
-}
-
-/* ---------- where an error comes from ---------- */
-
-/* Byte offset of the character at position pos (from 1) of text */
-int
-psm_char_offset(const char *text, int pos)
-{
-	const char *p = text;
-
-	while (--pos > 0 && *p)
-		p += pg_mblen(p);
-	return p - text;
-}
-
-static void
-report_place(const char *function, PsmPos pos, const char *what)
-{
-	if (function != NULL)
-		errcontext("psm function %s line %d, column %d, at %s",
-				   function, pos.line, pos.column, what);
-	else
-		errcontext("atomic block line %d, column %d, at %s", pos.line, pos.column, what);
-}
-
-/*
- * Error context while a script is scanned, parsed and checked; arg is a
- * PsmSource.  Positions are in the script already.
- */
-void
-psm_compile_error_callback(void *arg)
-{
-	const PsmSource *source = arg;
-	int			pos = geterrposition();
-
-	if (pos > 0)
+	foreach(lc, handler->states)
 	{
-		PsmPos		place = psm_pos(source->text, psm_char_offset(source->text, pos));
+		PsmHandledState *state = lfirst(lc);
 
-		report_place(source->function, place, "compilation");
-		last_error_line = place.line;
-		function_parse_error_transpose(source->text);
-	}
-	else if (source->function != NULL)
-		errcontext("compilation of psm function %s", source->function);
-}
-
-/* A name that could be a variable's; not a column to be written, nor a table in FROM */
-static bool
-is_unknown_name(const ErrorData *error)
-{
-	static const char *const messages[] = {
-		"column \"%s\" does not exist",
-		"column %s.%s does not exist",
-		"missing FROM-clause entry for table \"%s\"",
-		PSM_NO_SUCH_FIELD
-	};
-
-	if (error->message_id == NULL)
-		return false;
-	for (int i = 0; i < lengthof(messages); i++)
-		if (strcmp(error->message_id, messages[i]) == 0)
-			return true;
-	return false;
-}
-
-/*
- * Is query what was planned or run for a piece of SQL?  Takes what we put before
- * an expression off *pos.
- */
-static bool
-is_text_of(const char *query, const char *text, const PsmExpr *expr, int *pos)
-{
-	const PsmPlan *plan = expr->plan;
-
-	if (plan != NULL && plan->plan != NULL && strcmp(query, plan->source->query_string) == 0)
-	{
-		*pos -= psm_lead_length(expr);
-		return true;
-	}
-	if (psm_lead_length(expr) > 0 && strncmp(query, PSM_LEAD, PSM_LEAD_LENGTH) == 0)
-	{
-		query += PSM_LEAD_LENGTH;
-		*pos -= PSM_LEAD_LENGTH;
-	}
-	return strcmp(query, text) == 0;
-}
-
-/*
- * Offset in the script of the error in the piece of SQL at hand, or -1.  For
- * error context callbacks.  An unknown name gets a hint if it has none.
- */
-int
-psm_error_offset(PsmExec *ex)
-{
-	PsmExpr    *expr = ex->expr;
-	const char *text;
-	int			pos = getinternalerrposition();
-	int			offset;
-	bool		ours;
-	bool		in_script;
-	bool		unknown;
-	MemoryContext oldcontext;
-	MemoryContext copy;			/* FreeErrorData() does not free all of it */
-	ErrorData  *error;
-
-	if (pos <= 0)
-		return -1;
-
-	/* a query further in may have failed: only its text tells */
-	text = expr == NULL ? NULL : ex->run_text ? ex->run_text : expr->text;
-	copy = AllocSetContextCreate(ex->mcxt, "psm error position", ALLOCSET_SMALL_SIZES);
-	oldcontext = MemoryContextSwitchTo(copy);
-	error = CopyErrorData();
-	ours = text != NULL && error->internalquery != NULL &&
-		is_text_of(error->internalquery, text, expr, &pos);
-	in_script = error->internalquery != NULL &&
-		strcmp(error->internalquery, ex->script->source) == 0;
-	unknown = error->hint == NULL && is_unknown_name(error);
-	MemoryContextSwitchTo(oldcontext);
-	MemoryContextDelete(copy);
-	if (in_script)
-		return psm_char_offset(ex->script->source, pos);
-	if (!ours)
-		return -1;
-
-	offset = psm_char_offset(text, pos);
-	if (ex->run_text)
-	{
-		for (int i = expr->nhosts - 1; i >= 0; i--)
+		switch (state->kind)
 		{
-			if (offset >= ex->splices[i].at)
-				offset -= Min(ex->splices[i].grown, offset - ex->splices[i].at);
+			case PSM_ON_SQLSTATE:
+				if (state->sqlstate == sqlstate)
+					return 2;
+				break;
+			case PSM_ON_NOT_FOUND:
+				if (category == ERRCODE_NO_DATA)
+					best = 1;
+				break;
+			case PSM_ON_SQLWARNING:
+				if (category == ERRCODE_WARNING)
+					best = 1;
+				break;
+			case PSM_ON_SQLEXCEPTION:
+				if (category != ERRCODE_WARNING && category != ERRCODE_NO_DATA &&
+					category != ERRCODE_SUCCESSFUL_COMPLETION)
+					best = 1;
+				break;
 		}
 	}
-	offset = Max(offset - expr->prefix, 0) + expr->pos.offset;
-	if (unknown)
-	{
-		const char *hint = psm_guess_column(ex, expr, offset);
-
-		if (hint != NULL)
-			errhint("%s", hint);
-	}
-	return offset;
-}
-
-/* ereport's part for an error of ours while a script runs, at a byte offset of it */
-int
-psm_run_errposition(PsmExec *ex, int offset)
-{
-	internalerrquery(ex->script->source);
-	internalerrposition(pg_mbstrlen_with_len(ex->script->source, offset) + 1);
-	return 0;
-}
-
-/* Where an execution is: at a statement, or at a declaration of a block that begins */
-PsmPos
-psm_exec_pos(const PsmExec *ex)
-{
-	return ex->declaring ? ex->declaring->pos : ex->stmt->pos;
-}
-
-/* Error context of an execution; arg is the PsmExec */
-void
-psm_exec_error_callback(void *arg)
-{
-	PsmExec    *ex = arg;
-	PsmPos		pos;
-	int			offset;
-
-	psm_timeout_error();
-	if (ex->stmt == NULL)
-		return;
-	pos = psm_exec_pos(ex);
-	offset = psm_error_offset(ex);
-	if (offset >= 0)
-	{
-		const char *source = ex->script->source;
-
-		pos = psm_pos(source, offset);
-		internalerrposition(pg_mbstrlen_with_len(source, offset) + 1);
-		internalerrquery(source);
-		function_parse_error_transpose(source);
-	}
-	report_place(ex->script->function, pos,
-				 ex->declaring ? "DECLARE" : psm_stmt_name(ex->stmt));
-	last_error_line = pos.line;
+	return best;
 }
 
 /*
- * Adds to the error of a deferred constraint which statement wrote its table
- * last, as near as can be known.
+ * The handler for a state: innermost block first, then the most specific.
+ * A failed statement looks no further out than its innermost atomic block.
  */
-void
-psm_error_blame_writer(PsmExec *ex, ErrorData *error)
+PsmHandler *
+psm_handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
-	PsmStmt    *stmt = NULL;
-	StringInfoData context;
-
-	initStringInfo(&context);
-	if (error->context != NULL)
-		appendStringInfo(&context, "%s\n", error->context);
-	if (error->schema_name != NULL && error->table_name != NULL)
+	for (PsmFrame *frame = ex->frames; frame != NULL; frame = frame->outer)
 	{
-		Oid			schema = get_namespace_oid(error->schema_name, true);
+		PsmHandler *best = NULL;
+		int			best_fit = 0;
+		ListCell   *lc;
 
-		if (OidIsValid(schema))
-			stmt = psm_exec_last_writer(ex, get_relname_relid(error->table_name, schema));
+		if (frame->handling)
+		{
+			if (failed && frame->block->atomic)
+				break;
+			continue;
+		}
+		foreach(lc, frame->block->handlers)
+		{
+			int			fit = handler_fits(lfirst(lc), sqlstate);
+
+			if (fit > best_fit)
+			{
+				best = lfirst(lc);
+				best_fit = fit;
+			}
+		}
+		*found = frame;
+		if (best != NULL)
+			return best;
+		if (failed && frame->block->atomic)
+			break;
 	}
-	appendStringInfoString(&context, "deferred constraint, checked at the end of the block");
-	if (stmt != NULL)
-	{
-		appendStringInfo(&context, "; \"%s\" was last written by\n"
-						 "atomic block line %d, column %d, at %s",
-						 error->table_name, stmt->pos.line, stmt->pos.column, psm_stmt_name(stmt));
-		last_error_line = stmt->pos.line;
-	}
-	error->context = context.data;
+	return NULL;
+}
+
+/* Is there a handler for a completion condition (class 01 or 02)? */
+bool
+psm_completion_handled(PsmExec *ex, int sqlstate)
+{
+	PsmFrame   *frame;
+
+	return psm_handler_find(ex, sqlstate, false, &frame) != NULL;
+}
+
+/* ---------- keeping an error ---------- */
+
+/*
+ * Where an error is kept that only passes through: until the next one but one.
+ * ReThrowError() does not copy all of it, so the next may be this one again, to
+ * be copied from here.
+ */
+static MemoryContext
+passing_context(PsmExec *ex)
+{
+	MemoryContext mcxt = ex->passed;
+
+	if (mcxt == NULL)
+		mcxt = AllocSetContextCreate(ex->mcxt, "psm error", ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(mcxt);
+	ex->passed = ex->passing;
+	ex->passing = mcxt;
+	return mcxt;
+}
+
+/*
+ * Takes the error that was caught: to throw it again, or to handle it.  Then it
+ * has a context of its own, since FreeErrorData() does not free all of it.
+ */
+ErrorData *
+psm_error_take(PsmExec *ex, bool passing)
+{
+	MemoryContext oldcontext;
+	ErrorData  *error;
+
+	if (passing)
+		oldcontext = MemoryContextSwitchTo(passing_context(ex));
+	else
+		oldcontext = MemoryContextSwitchTo(AllocSetContextCreate(ex->mcxt, "psm condition",
+																 ALLOCSET_SMALL_SIZES));
+	error = CopyErrorData();
+
+	FlushErrorState();
 	MemoryContextSwitchTo(oldcontext);
+	return error;
+}
+
+/* What a handler is told of an error or condition, which it takes over */
+PsmDiagnostics *
+psm_diagnostics_make(PsmExec *ex, ErrorData *error, int line)
+{
+	PsmDiagnostics *diagnostics = MemoryContextAlloc(ex->mcxt, sizeof(PsmDiagnostics));
+
+	diagnostics->error = error;
+	diagnostics->line = line;
+	diagnostics->outer = NULL;
+	return diagnostics;
+}
+
+void
+psm_diagnostics_free(PsmDiagnostics *diagnostics)
+{
+	if (diagnostics->error->assoc_context != NULL)
+		MemoryContextDelete(diagnostics->error->assoc_context);
+	else
+		FreeErrorData(diagnostics->error);
+	pfree(diagnostics);
 }
 
 /* ---------- SIGNAL ---------- */
@@ -415,9 +291,10 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 
 /*
  * SIGNAL and RESIGNAL.  Classes 01 and 02 go to their handler or become a
- * WARNING, all others are errors.
+ * WARNING, all others are errors.  Returns what psm_completion() has to hand to
+ * a handler, or NULL.
  */
-PsmResult
+ErrorData *
 psm_signal(PsmExec *ex, PsmSignal *stmt)
 {
 	ErrorData  *error;
@@ -429,12 +306,12 @@ psm_signal(PsmExec *ex, PsmSignal *stmt)
 				 errmsg("RESIGNAL can only be used in a handler")));
 	sqlstate = stmt->sqlstate != 0 ? stmt->sqlstate : ex->diagnostics->error->sqlerrcode;
 	if (is_completion(sqlstate) && psm_completion_handled(ex, sqlstate))
-		return psm_completion(ex, signalled_condition(ex, stmt, ex->mcxt));
-	error = signalled_condition(ex, stmt, psm_passing_context(ex));
+		return signalled_condition(ex, stmt, ex->mcxt);
+	error = signalled_condition(ex, stmt, passing_context(ex));
 	if (stmt->stmt.kind == PSM_RESIGNAL && stmt->sqlstate == 0 && error->elevel >= ERROR)
 		ReThrowError(error);	/* with the context that it had */
 	raise_condition(error);
-	return PSM_NEXT;			/* it was a warning */
+	return NULL;				/* it was a warning */
 }
 
 /* ---------- GET DIAGNOSTICS ---------- */

@@ -108,7 +108,8 @@ using_values(PsmExec *ex, List *using)
 	return params;
 }
 
-PsmResult
+/* Runs the statement.  True: it is NOT FOUND, since it missed all that it was for. */
+bool
 psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 {
 	PsmCount   *count = &ex->counts[stmt->stmt.number];
@@ -144,5 +145,8 @@ psm_exec_immediate(PsmExec *ex, PsmExecute *stmt)
 	count->writes |= psm_writes_rows(rc);
 	if (stmt->into != NIL)
 		psm_assign_into(ex, stmt->into, tuples, n);
-	return psm_exec_end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
+	if (tuples != NULL)
+		SPI_freetuptable(tuples);
+	psm_eval_cleanup(ex);
+	return n == 0 && (psm_writes_rows(rc) || stmt->into != NIL);
 }

@@ -4,7 +4,8 @@
  *
  * Each statement returns how it ended (PsmResult); jumps travel outwards as
  * such results until the block or loop they name takes them.  Errors are
- * PostgreSQL's own; handle.c catches them where a handler is declared.
+ * PostgreSQL's own; handle.c catches them where a handler is declared, and
+ * calls back to run a handler's action, which is a statement.
  *
  * The caller has connected to SPI and owns the transaction.
  */
@@ -140,26 +141,9 @@ exec_set_row(PsmExec *ex, PsmSetRow *stmt)
 	return PSM_NEXT;
 }
 
-/* Assigns the row of SELECT ... INTO, FETCH and the like; no row leaves the targets as they are */
-void
-psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
-{
-	if (tuples == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("INTO used with a statement that returns no rows")));
-	if (n > 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_CARDINALITY_VIOLATION),
-				 errmsg("query returned more than one row"),
-				 errhint("INTO takes one row: make the condition unique, or use a FOR loop.")));
-	if (n == 1)
-		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
-}
-
 /* Ends a statement's query: frees its result, and NOT FOUND when it missed all that it was for */
-PsmResult
-psm_exec_end_query(PsmExec *ex, SPITupleTable *tuples, bool missed)
+static PsmResult
+end_query(PsmExec *ex, SPITupleTable *tuples, bool missed)
 {
 	if (tuples != NULL)
 		SPI_freetuptable(tuples);
@@ -203,7 +187,7 @@ exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
 		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
 	}
 
-	return psm_exec_end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
+	return end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
 }
 
 static PsmResult
@@ -322,17 +306,6 @@ fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
 		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
 }
 
-/* Remembers under which name a cursor is open */
-static void
-set_cursor_portal(PsmExec *ex, PsmCursor *cursor, Portal portal)
-{
-	char	  **name = &ex->cursors[cursor->number];
-
-	if (*name != NULL)
-		pfree(*name);
-	*name = portal ? MemoryContextStrdup(ex->mcxt, portal->name) : NULL;
-}
-
 /*
  * Opens a portal for a query; of a cursor by its own name if that is free, so
  * that SQL outside the block can find it.
@@ -347,7 +320,7 @@ open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
 		name = cursor->name;
 	portal = psm_open(ex, query, name);
 	if (cursor != NULL)
-		set_cursor_portal(ex, cursor, portal);
+		psm_cursor_set_portal(ex, cursor, portal);
 	return portal;
 }
 
@@ -387,30 +360,6 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 	return result;
 }
 
-/*
- * Closes the portals of FOR loops that have ended or failed, up to the loop
- * outer.  A failed loop's portal is gone with the rollback unless it was opened
- * in a savepoint that has been released meanwhile.
- */
-void
-psm_loops_close(PsmExec *ex, PsmOpenLoop *outer)
-{
-	while (ex->loops != outer)
-	{
-		PsmOpenLoop *loop = ex->loops;
-		Portal		portal = SPI_cursor_find(loop->portal);
-
-		if (portal != NULL)
-		{
-			UnpinPortal(portal);
-			SPI_cursor_close(portal);
-		}
-		ex->loops = loop->outer;
-		pfree(loop->portal);
-		pfree(loop);
-	}
-}
-
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
@@ -436,22 +385,8 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 	result = for_rows(ex, stmt, portal, stmt->cursor ? 1 : FOR_FIRST_BATCH);
 	psm_loops_close(ex, loop->outer);
 	if (stmt->cursor != NULL)
-		set_cursor_portal(ex, stmt->cursor, NULL);
+		psm_cursor_set_portal(ex, stmt->cursor, NULL);
 	return result;
-}
-
-/* The portal of a cursor that must be open */
-Portal
-psm_cursor_portal(PsmExec *ex, PsmCursor *cursor)
-{
-	const char *name = ex->cursors[cursor->number];
-	Portal		portal = name ? SPI_cursor_find(name) : NULL;
-
-	if (portal == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_CURSOR_STATE),
-				 errmsg("cursor \"%s\" is not open", cursor->name)));
-	return portal;
 }
 
 static PsmResult
@@ -485,34 +420,15 @@ exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
 	ex->savepoint.used = true;
 	if (n > 0)
 		psm_assign_into(ex, stmt->into, tuples, n);
-	SPI_freetuptable(tuples);
-	psm_eval_cleanup(ex);
-	return n == 0 ? psm_not_found(ex) : PSM_NEXT;
+	return end_query(ex, tuples, n == 0);
 }
 
 static PsmResult
 exec_close(PsmExec *ex, PsmCursorStmt *stmt)
 {
 	SPI_cursor_close(psm_cursor_portal(ex, stmt->cursor));
-	set_cursor_portal(ex, stmt->cursor, NULL);
+	psm_cursor_set_portal(ex, stmt->cursor, NULL);
 	return PSM_NEXT;
-}
-
-static void
-close_cursors(PsmExec *ex, PsmScope *scope)
-{
-	ListCell   *lc;
-
-	foreach(lc, scope->cursors)
-	{
-		PsmCursor  *cursor = lfirst(lc);
-		const char *name = ex->cursors[cursor->number];
-		Portal		portal = name ? SPI_cursor_find(name) : NULL;
-
-		if (portal != NULL)
-			SPI_cursor_close(portal);
-		set_cursor_portal(ex, cursor, NULL);
-	}
 }
 
 /* ---------- blocks ---------- */
@@ -666,11 +582,22 @@ exec_compound(PsmExec *ex, PsmCompound *block)
 		result = exec_undoable(ex, block);
 	else
 		result = exec_body(ex, block);
-	close_cursors(ex, block->scope);
+	if (block->scope->cursors != NIL)
+		psm_cursors_close(ex, block->scope);
 
 	if (result == PSM_JUMP_LEAVE && ex->jump == block->scope)
 		return PSM_NEXT;
 	return result;
+}
+
+/* ---------- conditions ---------- */
+
+static PsmResult
+exec_signal(PsmExec *ex, PsmSignal *stmt)
+{
+	ErrorData  *condition = psm_signal(ex, stmt);
+
+	return condition != NULL ? psm_completion(ex, condition) : PSM_NEXT;
 }
 
 /* ---------- dispatch ---------- */
@@ -713,12 +640,12 @@ psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
 			return exec_close(ex, (PsmCursorStmt *) stmt);
 		case PSM_SIGNAL:
 		case PSM_RESIGNAL:
-			return psm_signal(ex, (PsmSignal *) stmt);
+			return exec_signal(ex, (PsmSignal *) stmt);
 		case PSM_GET_DIAGNOSTICS:
 			psm_get_diagnostics(ex, (PsmGetDiagnostics *) stmt);
 			return PSM_NEXT;
 		case PSM_EXECUTE:
-			return psm_exec_immediate(ex, (PsmExecute *) stmt);
+			return psm_exec_immediate(ex, (PsmExecute *) stmt) ? psm_not_found(ex) : PSM_NEXT;
 		case PSM_RETURN:
 			ex->do_return(ex, (PsmReturn *) stmt);
 			return PSM_RETURNED;

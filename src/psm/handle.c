@@ -1,238 +1,15 @@
 /*
  * handle.c
- *		Handlers: choosing one, undoing what failed, running it.
+ *		Handlers: undoing what failed, running the one that condition.c has chosen.
  *
- * A statement that fails under error handlers is undone alone: what earlier
- * statements of the block did stays.  So such statements run in a
- * subtransaction.  One is not begun for each: the open one is used on as long
- * as nothing in it has to be kept, which is known by its having no transaction
- * id and having called no volatile function (that may have taken a lock, changed
- * a setting or sent a notification), and is begun anew only behind another.  Its
- * nest level is the same for all statements of an execution's outermost
- * protected block, so that catching an error at any depth means: roll back
- * down to that level.
- *
- * An atomic block inside fails as a whole: it has a savepoint of its own, and
- * handlers further out see it as one failed statement.
+ * exec.c hands a statement to psm_exec_protected() where an error may meet a
+ * handler, and this file hands both it and the handler's action back: statements
+ * hold statements, and this is the one circle among the files that execute them.
  *
  * Errors of class 40, cancels (57014) and TW001, TW004 pass through every
  * handler: only the caller can do something about them.
  */
 #include "psm/psm.h"
-
-#include "access/xact.h"
-#include "utils/memutils.h"
-
-/* ---------- savepoints ---------- */
-
-void
-psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint)
-{
-	savepoint->oldcontext = CurrentMemoryContext;
-	savepoint->oldowner = CurrentResourceOwner;
-	savepoint->oldecontext = ex->econtext;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(savepoint->oldcontext);
-	savepoint->level = GetCurrentTransactionNestLevel();
-	savepoint->open = true;
-	savepoint->used = false;
-
-	/* what is evaluated in here must be forgotten with it */
-	ex->econtext = NULL;
-}
-
-static void
-savepoint_closed(PsmExec *ex, PsmSavepoint *savepoint)
-{
-	MemoryContextSwitchTo(savepoint->oldcontext);
-	CurrentResourceOwner = savepoint->oldowner;
-	ex->econtext = savepoint->oldecontext;
-	savepoint->open = false;
-	savepoint->used = false;
-}
-
-void
-psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint)
-{
-	if (!savepoint->open)
-		return;
-	Assert(GetCurrentTransactionNestLevel() == savepoint->level);
-	ReleaseCurrentSubTransaction();
-	savepoint_closed(ex, savepoint);
-}
-
-/* Undoes everything since the savepoint, with all subtransactions left open inside */
-void
-psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint)
-{
-	if (!savepoint->open)
-		return;
-	while (GetCurrentTransactionNestLevel() >= savepoint->level)
-		RollbackAndReleaseCurrentSubTransaction();
-	savepoint_closed(ex, savepoint);
-}
-
-/* Makes the savepoint of a protected statement ready: open, and with nothing in it to keep */
-void
-psm_savepoint_renew(PsmExec *ex)
-{
-	PsmSavepoint *savepoint = &ex->savepoint;
-
-	if (savepoint->open && (savepoint->used ||
-							TransactionIdIsValid(GetCurrentTransactionIdIfAny())))
-		psm_savepoint_release(ex, savepoint);
-	if (!savepoint->open)
-		psm_savepoint_begin(ex, savepoint);
-}
-
-/* ---------- choosing ---------- */
-
-static bool
-passes_every_handler(int sqlstate)
-{
-	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
-		sqlstate == ERRCODE_QUERY_CANCELED ||
-		sqlstate == ERRCODE_TW_PRODUCER_FENCED ||
-		sqlstate == ERRCODE_TW_TRANSACTION_TIMED_OUT;
-}
-
-/* 2: made for this very state, 1: for its kind, 0: not for it */
-static int
-handler_fits(const PsmHandler *handler, int sqlstate)
-{
-	int			category = ERRCODE_TO_CATEGORY(sqlstate);
-	ListCell   *lc;
-	int			best = 0;
-
-	foreach(lc, handler->states)
-	{
-		PsmHandledState *state = lfirst(lc);
-
-		switch (state->kind)
-		{
-			case PSM_ON_SQLSTATE:
-				if (state->sqlstate == sqlstate)
-					return 2;
-				break;
-			case PSM_ON_NOT_FOUND:
-				if (category == ERRCODE_NO_DATA)
-					best = 1;
-				break;
-			case PSM_ON_SQLWARNING:
-				if (category == ERRCODE_WARNING)
-					best = 1;
-				break;
-			case PSM_ON_SQLEXCEPTION:
-				if (category != ERRCODE_WARNING && category != ERRCODE_NO_DATA &&
-					category != ERRCODE_SUCCESSFUL_COMPLETION)
-					best = 1;
-				break;
-		}
-	}
-	return best;
-}
-
-/*
- * The handler for a state: innermost block first, then the most specific.
- * A failed statement looks no further out than its innermost atomic block.
- */
-static PsmHandler *
-handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
-{
-	for (PsmFrame *frame = ex->frames; frame != NULL; frame = frame->outer)
-	{
-		PsmHandler *best = NULL;
-		int			best_fit = 0;
-		ListCell   *lc;
-
-		if (frame->handling)
-		{
-			if (failed && frame->block->atomic)
-				break;
-			continue;
-		}
-		foreach(lc, frame->block->handlers)
-		{
-			int			fit = handler_fits(lfirst(lc), sqlstate);
-
-			if (fit > best_fit)
-			{
-				best = lfirst(lc);
-				best_fit = fit;
-			}
-		}
-		*found = frame;
-		if (best != NULL)
-			return best;
-		if (failed && frame->block->atomic)
-			break;
-	}
-	return NULL;
-}
-
-/* ---------- running ---------- */
-
-/*
- * Where an error is kept that only passes through: until the next one but one.
- * ReThrowError() does not copy all of it, so the next may be this one again, to
- * be copied from here.
- */
-MemoryContext
-psm_passing_context(PsmExec *ex)
-{
-	MemoryContext mcxt = ex->passed;
-
-	if (mcxt == NULL)
-		mcxt = AllocSetContextCreate(ex->mcxt, "psm error", ALLOCSET_SMALL_SIZES);
-	else
-		MemoryContextReset(mcxt);
-	ex->passed = ex->passing;
-	ex->passing = mcxt;
-	return mcxt;
-}
-
-/*
- * Takes the error that was caught: to throw it again, or to handle it.  Then it
- * has a context of its own, since FreeErrorData() does not free all of it.
- */
-ErrorData *
-psm_error_take(PsmExec *ex, bool passing)
-{
-	MemoryContext oldcontext;
-	ErrorData  *error;
-
-	if (passing)
-		oldcontext = MemoryContextSwitchTo(psm_passing_context(ex));
-	else
-		oldcontext = MemoryContextSwitchTo(AllocSetContextCreate(ex->mcxt, "psm condition",
-																 ALLOCSET_SMALL_SIZES));
-	error = CopyErrorData();
-
-	FlushErrorState();
-	MemoryContextSwitchTo(oldcontext);
-	return error;
-}
-
-void
-psm_diagnostics_free(PsmDiagnostics *diagnostics)
-{
-	if (diagnostics->error->assoc_context != NULL)
-		MemoryContextDelete(diagnostics->error->assoc_context);
-	else
-		FreeErrorData(diagnostics->error);
-	pfree(diagnostics);
-}
-
-static PsmDiagnostics *
-diagnostics_make(PsmExec *ex, ErrorData *error, int line)
-{
-	PsmDiagnostics *diagnostics = MemoryContextAlloc(ex->mcxt, sizeof(PsmDiagnostics));
-
-	diagnostics->error = error;
-	diagnostics->line = line;
-	diagnostics->outer = NULL;
-	return diagnostics;
-}
 
 /*
  * Runs a handler's action, in which neither it nor its siblings are active,
@@ -268,7 +45,7 @@ psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostic
 static PsmResult
 handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error, int line)
 {
-	PsmDiagnostics *diagnostics = diagnostics_make(ex, error, line);
+	PsmDiagnostics *diagnostics = psm_diagnostics_make(ex, error, line);
 	PsmResult	result;
 
 	if (handler->kind == PSM_UNDO)
@@ -303,6 +80,15 @@ failed_in_handler(const PsmExec *ex, const PsmFrame *frames, const PsmDiagnostic
 	return false;
 }
 
+static bool
+passes_every_handler(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		sqlstate == ERRCODE_QUERY_CANCELED ||
+		sqlstate == ERRCODE_TW_PRODUCER_FENCED ||
+		sqlstate == ERRCODE_TW_TRANSACTION_TIMED_OUT;
+}
+
 /*
  * Runs a statement of a block that has error handlers around it.  An error is
  * undone and handed to its handler; when there is none it goes on outwards.
@@ -334,7 +120,7 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 		{
 			PsmFrame   *found;
 
-			handler = handler_find(ex, geterrcode(), true, &found);
+			handler = psm_handler_find(ex, geterrcode(), true, &found);
 			frame = found;
 		}
 		MemoryContextSwitchTo(oldcontext);
@@ -368,15 +154,6 @@ psm_exec_protected(PsmExec *ex, PsmStmt *stmt)
 	return handle(ex, frame, handler, error, line);
 }
 
-/* Is there a handler for a completion condition (class 01 or 02)? */
-bool
-psm_completion_handled(PsmExec *ex, int sqlstate)
-{
-	PsmFrame   *frame;
-
-	return handler_find(ex, sqlstate, false, &frame) != NULL;
-}
-
 /*
  * Raises a completion condition for which there is a handler.  Takes condition
  * over; only the fields that diagnostics show need to be set.
@@ -385,7 +162,7 @@ PsmResult
 psm_completion(PsmExec *ex, ErrorData *condition)
 {
 	PsmFrame   *frame;
-	PsmHandler *handler = handler_find(ex, condition->sqlerrcode, false, &frame);
+	PsmHandler *handler = psm_handler_find(ex, condition->sqlerrcode, false, &frame);
 
 	return handle(ex, frame, handler, condition, ex->stmt->pos.line);
 }

@@ -4,11 +4,14 @@
  *		ledger: one element a statement, with its line, table and rows.
  *
  * Counts belong to the execution.  What is undone is not counted: exec.c puts
- * the counts back when it undoes a block.
+ * the counts back when it undoes a block.  They also tell which statement wrote
+ * the table of a deferred constraint that fails.
  */
 #include "psm/psm.h"
 
+#include "catalog/namespace.h"
 #include "tcop/cmdtag.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 /* ---------- counting ---------- */
@@ -91,8 +94,8 @@ counted_relation(const PsmStmt *stmt, const PsmCount *count)
 }
 
 /* The last statement of the script that wrote rows of a table, or NULL */
-PsmStmt *
-psm_exec_last_writer(PsmExec *ex, Oid relation)
+static PsmStmt *
+last_writer(PsmExec *ex, Oid relation)
 {
 	for (int i = ex->script->nstmts - 1; i >= 0 && OidIsValid(relation); i--)
 	{
@@ -103,6 +106,39 @@ psm_exec_last_writer(PsmExec *ex, Oid relation)
 			return stmt;
 	}
 	return NULL;
+}
+
+/*
+ * Adds to the error of a deferred constraint which statement wrote its table
+ * last, as near as can be known.
+ */
+void
+psm_error_blame_writer(PsmExec *ex, ErrorData *error)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	PsmStmt    *stmt = NULL;
+	StringInfoData context;
+
+	initStringInfo(&context);
+	if (error->context != NULL)
+		appendStringInfo(&context, "%s\n", error->context);
+	if (error->schema_name != NULL && error->table_name != NULL)
+	{
+		Oid			schema = get_namespace_oid(error->schema_name, true);
+
+		if (OidIsValid(schema))
+			stmt = last_writer(ex, get_relname_relid(error->table_name, schema));
+	}
+	appendStringInfoString(&context, "deferred constraint, checked at the end of the block");
+	if (stmt != NULL)
+	{
+		appendStringInfo(&context, "; \"%s\" was last written by\n"
+						 "atomic block line %d, column %d, at %s",
+						 error->table_name, stmt->pos.line, stmt->pos.column, psm_stmt_name(stmt));
+		psm_error_line_set(stmt->pos.line);
+	}
+	error->context = context.data;
+	MemoryContextSwitchTo(oldcontext);
 }
 
 /*

@@ -2,10 +2,11 @@
  * parse.c
  *		The parser's entry, and the statements of the language.
  *
- * Recursive descent over the array of tokens; psm.h has the tree, design of the
- * files is in parse.h.  The script's tree is made in a context of its own; the
- * tokens live in another that goes away at the end.  Errors leave both to the
- * caller's context.
+ * Recursive descent over the array of tokens; tree.h has the tree, the design of
+ * the files is in parse.h.  All that holds statements is here, blocks and the
+ * handlers they declare included, so none of the parser's other files has to call
+ * this one.  The script's tree is made in a context of its own; the tokens live
+ * in another that goes away at the end.  Errors leave both to the caller's context.
  */
 #include "psm/parse.h"
 
@@ -14,6 +15,7 @@
 
 typedef PsmStmt *(*StatementParser) (PsmParser *p, const PsmToken *label);
 
+static void parse_statement(PsmParser *p, List **list);
 static PsmStmt *parse_if(PsmParser *p, const PsmToken *label);
 static PsmStmt *parse_case(PsmParser *p, const PsmToken *label);
 static PsmStmt *parse_loop(PsmParser *p, const PsmToken *label);
@@ -82,28 +84,6 @@ static const struct
 /* ---------- statements in general ---------- */
 
 /*
- * Makes the node of a statement and numbers it.
- */
-void *
-psm_new_stmt(PsmParser *p, Size size, PsmStmtKind kind, const PsmToken *first)
-{
-	PsmScript  *script = p->script;
-	PsmStmt    *stmt;
-
-	if (script->nstmts >= p->max_stmts)
-	{
-		p->max_stmts *= 2;
-		script->stmts = repalloc_huge(script->stmts, p->max_stmts * sizeof(PsmStmt *));
-	}
-	stmt = palloc0(size);
-	stmt->kind = kind;
-	stmt->number = script->nstmts;
-	stmt->pos = psm_token_pos(first);
-	script->stmts[script->nstmts++] = stmt;
-	return stmt;
-}
-
-/*
  * Words that end a list of statements
  */
 static bool
@@ -122,15 +102,15 @@ ends_list(const PsmToken *token)
 /*
  * Statements, each with its semicolon, up to what ends a list
  */
-void
-psm_parse_statements(PsmParser *p, List **list)
+static void
+parse_statements(PsmParser *p, List **list)
 {
 	while (!ends_list(CURRENT(p)))
 	{
 		const PsmToken *first = CURRENT(p);
 
 		CHECK_FOR_INTERRUPTS();
-		psm_parse_statement(p, list);
+		parse_statement(p, list);
 		psm_expect_char(p, ';', psprintf("The statement that begins on line %d, column %d is not "
 										 "ended by a semicolon.", first->line, first->column));
 	}
@@ -212,8 +192,8 @@ accept_label(PsmParser *p)
 /*
  * One statement, without its semicolon; SET may make several.
  */
-void
-psm_parse_statement(PsmParser *p, List **list)
+static void
+parse_statement(PsmParser *p, List **list)
 {
 	const PsmToken *label;
 	int			statement;
@@ -232,12 +212,6 @@ psm_parse_statement(PsmParser *p, List **list)
 		refuse_foreign(p);
 		*list = lappend(*list, psm_parse_sql(p));
 	}
-}
-
-static PsmStmt *
-parse_block(PsmParser *p, const PsmToken *label)
-{
-	return &psm_parse_compound(p, label, false)->stmt;
 }
 
 static PsmStmt *
@@ -277,6 +251,135 @@ parse_end(PsmParser *p, const char *word, const PsmToken *first)
 	pfree(detail);
 }
 
+/* ---------- blocks ---------- */
+
+/*
+ * The statement of a handler.  SET a = 1, b = 2 is two: they get a block.
+ */
+static PsmStmt *
+parse_action(PsmParser *p)
+{
+	const PsmToken *first = CURRENT(p);
+	List	   *list = NIL;
+	PsmCompound *block;
+
+	p->handlers++;
+	parse_statement(p, &list);
+	p->handlers--;
+	if (list_length(list) == 1)
+		return linitial(list);
+
+	block = psm_new_stmt(p, sizeof(PsmCompound), PSM_COMPOUND, first);
+	block->scope = psm_push_scope(p, NULL);
+	psm_pop_scope(p);
+	block->body = list;
+	return &block->stmt;
+}
+
+static void
+parse_declarations(PsmParser *p, PsmCompound *block)
+{
+	PsmDeclStage stage = PSM_DECL_NAMES;
+
+	while (psm_is_word(CURRENT(p), "declare"))
+	{
+		int			line = CURRENT(p)->line;
+		PsmHandler *handler = psm_parse_declaration(p, block, &stage);
+
+		if (handler != NULL)
+			handler->action = parse_action(p);
+		psm_expect_char(p, ';', psprintf("The declaration on line %d is not ended by a semicolon.",
+										 line));
+	}
+}
+
+/*
+ * BEGIN of a transaction, which people write out of habit
+ */
+static void
+refuse_begin_transaction(PsmParser *p)
+{
+	static const char *const words[] = {"transaction", "work", "isolation"};
+	const PsmToken *token = CURRENT(p);
+
+	if (token->type == ';')
+		psm_syntax_error(p, token, "BEGIN opens a block here, and no semicolon follows it.", NULL);
+	for (int i = 0; i < lengthof(words); i++)
+		if (psm_is_word(token, words[i]) && token[1].type != '=')
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+					 errmsg("BEGIN %s cannot run in a block", psm_token_text(p, token)),
+					 errdetail("A block is part of one transaction and cannot begin another."),
+					 token_errposition(p, token - 1)));
+}
+
+/*
+ * END of a block, reached by the list of its statements
+ */
+static void
+parse_block_end(PsmParser *p, const PsmToken *label, const PsmToken *begin, bool outermost)
+{
+	static const char *const others[] = {"if", "case", "loop", "while", "repeat", "for"};
+
+	if (!psm_accept_word(p, "end"))
+		psm_syntax_error(p, CURRENT(p), psprintf("The BEGIN on line %d, column %d needs an END "
+												 "first.", begin->line, begin->column), NULL);
+	for (int i = 0; i < lengthof(others); i++)
+		if (psm_is_word(CURRENT(p), others[i]) &&
+			(label == NULL || strcmp(label->text, others[i]) != 0))
+			psm_syntax_error(p, CURRENT(p), psprintf("What END would end here is the BEGIN on line "
+													 "%d, column %d.", begin->line, begin->column),
+							 NULL);
+
+	/* text behind the script's END gets an error of its own */
+	if (outermost && label == NULL && NEXT(p, 1)->type != 0 && NEXT(p, 1)->type != ';')
+		return;
+	psm_parse_end_label(p, label, "block");
+}
+
+/*
+ * [label:] BEGIN [[NOT] ATOMIC] ... END [label], from BEGIN on
+ */
+static PsmCompound *
+parse_compound(PsmParser *p, const PsmToken *label, bool outermost)
+{
+	const PsmToken *begin = CURRENT(p);
+	PsmLabel   *outer = p->labels;
+	PsmLabel	here;
+	PsmCompound *block;
+
+	check_stack_depth();
+	block = psm_new_stmt(p, sizeof(PsmCompound), PSM_COMPOUND, label ? label : begin);
+	p->at++;
+	block->atomic = outermost;
+	if (psm_accept_word(p, "atomic"))
+		block->atomic = true;
+	else if (psm_is_word(CURRENT(p), "not") && psm_is_word(NEXT(p, 1), "atomic"))
+	{
+		if (outermost)
+			psm_syntax_error(p, CURRENT(p), "The outermost block is always atomic.",
+							 "Write BEGIN ATOMIC, or BEGIN alone.");
+		p->at += 2;
+	}
+	else
+		refuse_begin_transaction(p);
+
+	block->scope = psm_push_scope(p, label ? label->text : NULL);
+	psm_push_label(p, &here, label, block->scope, false);
+	parse_declarations(p, block);
+	parse_statements(p, &block->body);
+	parse_block_end(p, label, begin, outermost);
+	p->labels = outer;
+	psm_pop_scope(p);
+	return block;
+}
+
+static PsmStmt *
+parse_block(PsmParser *p, const PsmToken *label)
+{
+	return &parse_compound(p, label, false)->stmt;
+}
+
 /* ---------- IF and CASE ---------- */
 
 /*
@@ -307,7 +410,7 @@ parse_branch(PsmParser *p, PsmScope *scope, bool simple)
 
 	psm_expect_word(p, "then", psprintf("THEN was expected to end the condition on line %d, "
 										"column %d.", word->line, word->column));
-	psm_parse_statements(p, &branch->body);
+	parse_statements(p, &branch->body);
 	return branch;
 }
 
@@ -325,7 +428,7 @@ parse_if(PsmParser *p, const PsmToken *label)
 	if (psm_accept_word(p, "else"))
 	{
 		stmt->has_else = true;
-		psm_parse_statements(p, &stmt->otherwise);
+		parse_statements(p, &stmt->otherwise);
 	}
 	parse_end(p, "if", first);
 	return &stmt->stmt;
@@ -364,7 +467,7 @@ parse_case(PsmParser *p, const PsmToken *label)
 	if (psm_accept_word(p, "else"))
 	{
 		stmt->has_else = true;
-		psm_parse_statements(p, &stmt->otherwise);
+		parse_statements(p, &stmt->otherwise);
 	}
 	parse_end(p, "case", first);
 	return &stmt->stmt;
@@ -423,7 +526,7 @@ parse_loop(PsmParser *p, const PsmToken *label)
 	PsmLabel	here;
 	PsmLoop    *stmt = new_loop(p, PSM_LOOP, label, &here);
 
-	psm_parse_statements(p, &stmt->body);
+	parse_statements(p, &stmt->body);
 	end_loop(p, "loop", first, label, outer);
 	return &stmt->stmt;
 }
@@ -438,7 +541,7 @@ parse_while(PsmParser *p, const PsmToken *label)
 
 	stmt->condition = psm_parse_expr(p, STOP_DO, "A condition");
 	expect_do(p, "condition", first);
-	psm_parse_statements(p, &stmt->body);
+	parse_statements(p, &stmt->body);
 	end_loop(p, "while", first, label, outer);
 	return &stmt->stmt;
 }
@@ -451,7 +554,7 @@ parse_repeat(PsmParser *p, const PsmToken *label)
 	PsmLabel	here;
 	PsmLoop    *stmt = new_loop(p, PSM_REPEAT, label, &here);
 
-	psm_parse_statements(p, &stmt->body);
+	parse_statements(p, &stmt->body);
 	psm_expect_word(p, "until", psprintf("The REPEAT on line %d, column %d needs an UNTIL first.",
 										 first->line, first->column));
 	stmt->condition = psm_parse_expr(p, STOP_END, "A condition");
@@ -529,7 +632,7 @@ parse_for(PsmParser *p, const PsmToken *label)
 		stmt->cursor->pos = stmt->stmt.pos;
 		stmt->scope->cursors = lappend(stmt->scope->cursors, stmt->cursor);
 	}
-	psm_parse_statements(p, &stmt->body);
+	parse_statements(p, &stmt->body);
 	end_loop(p, "for", first, label, outer);
 	return &stmt->stmt;
 }
@@ -701,7 +804,7 @@ parse_script(PsmParser *p)
 	}
 	if (!psm_is_word(CURRENT(p), "begin"))
 		refuse_start(p);
-	p->script->body = psm_parse_compound(p, label, true);
+	p->script->body = parse_compound(p, label, true);
 	(void) psm_accept_char(p, ';');
 	if (CURRENT(p)->type != 0)
 		psm_syntax_error(p, CURRENT(p), psprintf("A script is one block, which ends before line "

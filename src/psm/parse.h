@@ -2,9 +2,10 @@
  * parse.h
  *		What the files of the parser share; nobody else includes it.
  *
- * parse.c has the statements, parse_set.c SET, parse_decl.c blocks and declarations,
- * parse_name.c names and where they are looked up, parse_sql.c the pieces of
- * SQL, parse_signal.c conditions, SIGNAL and diagnostics.
+ * parse.c has the statements, and none of the others calls it.  parse_set.c has SET,
+ * parse_decl.c declarations, parse_name.c names and where they are looked up,
+ * parse_node.c what is made and numbered, parse_sql.c the pieces of SQL,
+ * parse_signal.c conditions, SIGNAL and diagnostics.
  *
  * Every recursive function calls check_stack_depth().  A parse function is
  * called with the parser at the first token of what it parses and leaves it
@@ -66,12 +67,6 @@ typedef struct PsmParser
 /* ereport's parts for a place given by a token */
 #define token_errposition(p, token) psm_errposition((p)->source, (token)->start)
 
-/* ---------- parse.c ---------- */
-
-extern void psm_parse_statements(PsmParser *p, List **list);
-extern void psm_parse_statement(PsmParser *p, List **list);
-extern void *psm_new_stmt(PsmParser *p, Size size, PsmStmtKind kind, const PsmToken *first);
-
 /* ---------- parse_set.c ---------- */
 
 extern bool psm_looks_like_assignment(const PsmParser *p, int n);
@@ -79,8 +74,15 @@ extern void psm_parse_set(PsmParser *p, List **list);
 
 /* ---------- parse_decl.c ---------- */
 
-extern PsmCompound *psm_parse_compound(PsmParser *p, const PsmToken *label, bool outermost);
-extern void psm_parse_end_label(PsmParser *p, const PsmToken *label, const char *what);
+/* What may still be declared in a block */
+typedef enum PsmDeclStage
+{
+	PSM_DECL_NAMES,
+	PSM_DECL_CURSORS,
+	PSM_DECL_HANDLERS
+} PsmDeclStage;
+
+extern PsmHandler *psm_parse_declaration(PsmParser *p, PsmCompound *block, PsmDeclStage *stage);
 
 /* ---------- parse_signal.c ---------- */
 
@@ -103,20 +105,25 @@ pg_noreturn extern void psm_syntax_error(PsmParser *p, const PsmToken *token, co
 							 const char *hint);
 extern PsmPos psm_token_pos(const PsmToken *token);
 
-extern PsmScope *psm_push_scope(PsmParser *p, const char *label);
-extern void psm_pop_scope(PsmParser *p);
-extern void psm_push_label(PsmParser *p, PsmLabel *label, const PsmToken *token, PsmScope *scope,
-						   bool loop);
-extern PsmVar *psm_add_var(PsmParser *p, PsmScope *scope, const char *name, PsmPos pos);
 extern PsmVar *psm_find_in_scope(const PsmScope *scope, const char *name);
 extern PsmVar *psm_find_var(const PsmParser *p, const char *name);
 extern PsmCondition *psm_find_condition(PsmParser *p, const PsmToken *token);
 extern PsmCursor *psm_find_cursor(PsmParser *p, const PsmToken *token);
 extern PsmLabel *psm_find_label(PsmParser *p, const PsmToken *token);
+extern void psm_parse_end_label(PsmParser *p, const PsmToken *label, const char *what);
 extern bool psm_parse_target(PsmParser *p, PsmTarget *target, bool missing_ok);
 extern bool psm_parse_set_target(PsmParser *p, PsmTarget *target, int *names);
 extern List *psm_parse_targets(PsmParser *p);
 pg_noreturn extern void psm_undeclared(PsmParser *p, const PsmToken *token, const char *hint);
+
+/* ---------- parse_node.c ---------- */
+
+extern void *psm_new_stmt(PsmParser *p, Size size, PsmStmtKind kind, const PsmToken *first);
+extern PsmVar *psm_add_var(PsmParser *p, PsmScope *scope, const char *name, PsmPos pos);
+extern PsmScope *psm_push_scope(PsmParser *p, const char *label);
+extern void psm_pop_scope(PsmParser *p);
+extern void psm_push_label(PsmParser *p, PsmLabel *label, const PsmToken *token, PsmScope *scope,
+						   bool loop);
 
 /* ---------- parse_sql.c ---------- */
 

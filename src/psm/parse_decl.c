@@ -1,6 +1,6 @@
 /*
  * parse_decl.c
- *		The parser of blocks and of what they declare.
+ *		The parser of what a block declares.
  *
  * Declarations come in the standard's order: variables and conditions, then
  * cursors, then handlers.  A name is visible from behind its own declaration
@@ -8,26 +8,17 @@
  */
 #include "psm/parse.h"
 
-#include "miscadmin.h"
-
-typedef enum DeclStage
-{
-	DECL_NAMES,
-	DECL_CURSORS,
-	DECL_HANDLERS
-} DeclStage;
-
 /*
  * What may be declared next can only go forward.
  */
 static void
-enter_stage(PsmParser *p, const PsmToken *declare, DeclStage *stage, DeclStage wanted)
+enter_stage(PsmParser *p, const PsmToken *declare, PsmDeclStage *stage, PsmDeclStage wanted)
 {
 	static const char *const names[] = {"a variable or condition", "a cursor", "a handler"};
 
 	if (*stage > wanted)
 		psm_syntax_error(p, declare, psprintf("%s cannot be declared after %s.",
-											  wanted == DECL_NAMES ? "A variable or condition" :
+											  wanted == PSM_DECL_NAMES ? "A variable or condition" :
 											  "A cursor", names[*stage]),
 						 "The order is: variables and conditions, cursors, handlers.");
 	*stage = wanted;
@@ -338,29 +329,9 @@ check_handled_state(PsmParser *p, const PsmCompound *block, const PsmHandler *ha
 }
 
 /*
- * The statement of a handler.  SET a = 1, b = 2 is two: they get a block.
+ * A handler up to its statement, which is the caller's to parse
  */
-static PsmStmt *
-parse_action(PsmParser *p)
-{
-	const PsmToken *first = CURRENT(p);
-	List	   *list = NIL;
-	PsmCompound *block;
-
-	p->handlers++;
-	psm_parse_statement(p, &list);
-	p->handlers--;
-	if (list_length(list) == 1)
-		return linitial(list);
-
-	block = psm_new_stmt(p, sizeof(PsmCompound), PSM_COMPOUND, first);
-	block->scope = psm_push_scope(p, NULL);
-	psm_pop_scope(p);
-	block->body = list;
-	return &block->stmt;
-}
-
-static void
+static PsmHandler *
 parse_handler(PsmParser *p, PsmCompound *block, const PsmToken *declare)
 {
 	PsmHandler *handler = palloc0(sizeof(PsmHandler));
@@ -392,12 +363,12 @@ parse_handler(PsmParser *p, PsmCompound *block, const PsmToken *declare)
 			block->catches_errors = true;
 	} while (psm_accept_char(p, ','));
 
-	handler->action = parse_action(p);
 	p->script->has_handlers = true;
 	block->handlers = lappend(block->handlers, handler);
+	return handler;
 }
 
-/* ---------- blocks ---------- */
+/* ---------- declarations ---------- */
 
 static bool
 declares_handler(const PsmParser *p)
@@ -408,142 +379,31 @@ declares_handler(const PsmParser *p)
 		(psm_is_word(kind, "continue") || psm_is_word(kind, "exit") || psm_is_word(kind, "undo"));
 }
 
-static void
-parse_declarations(PsmParser *p, PsmCompound *block)
-{
-	DeclStage	stage = DECL_NAMES;
-
-	while (psm_is_word(CURRENT(p), "declare"))
-	{
-		const PsmToken *declare = CURRENT(p);
-
-		p->at++;
-		if (declares_handler(p))
-		{
-			enter_stage(p, declare, &stage, DECL_HANDLERS);
-			parse_handler(p, block, declare);
-		}
-		else if (declares_cursor(p))
-		{
-			enter_stage(p, declare, &stage, DECL_CURSORS);
-			parse_cursor(p, block);
-		}
-		else
-		{
-			enter_stage(p, declare, &stage, DECL_NAMES);
-			if (psm_is_word(NEXT(p, 1), "condition"))
-				parse_condition(p, block);
-			else
-				parse_variables(p, block);
-		}
-		psm_expect_char(p, ';', psprintf("The declaration on line %d is not ended by a semicolon.",
-										 declare->line));
-	}
-}
-
 /*
- * BEGIN of a transaction, which people write out of habit
+ * A declaration, from DECLARE on, without its semicolon.  Returns a handler,
+ * behind whose conditions the parser is left: its statement comes next.
  */
-static void
-refuse_begin_transaction(PsmParser *p)
+PsmHandler *
+psm_parse_declaration(PsmParser *p, PsmCompound *block, PsmDeclStage *stage)
 {
-	static const char *const words[] = {"transaction", "work", "isolation"};
-	const PsmToken *token = CURRENT(p);
+	const PsmToken *declare = CURRENT(p);
 
-	if (token->type == ';')
-		psm_syntax_error(p, token, "BEGIN opens a block here, and no semicolon follows it.", NULL);
-	for (int i = 0; i < lengthof(words); i++)
-		if (psm_is_word(token, words[i]) && token[1].type != '=')
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
-					 errmsg("BEGIN %s cannot run in a block", psm_token_text(p, token)),
-					 errdetail("A block is part of one transaction and cannot begin another."),
-					 token_errposition(p, token - 1)));
-}
-
-/*
- * The label behind END, if there is one, must be the one in front.
- */
-void
-psm_parse_end_label(PsmParser *p, const PsmToken *label, const char *what)
-{
-	const PsmToken *token = CURRENT(p);
-
-	if (token->type != PSM_TOK_IDENT)
-		return;
-	if (label == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("label \"%s\" at END, but the %s has no label", token->text, what),
-				 errhint("A label is written in front as well: \"%s: ...\".", token->text),
-				 token_errposition(p, token)));
-	if (strcmp(token->text, label->text) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("label \"%s\" at END does not match label \"%s\" of the %s", token->text,
-						label->text, what),
-				 errdetail("The %s begins on line %d.", what, label->line),
-				 token_errposition(p, token)));
 	p->at++;
-}
-
-/*
- * END of a block, reached by the list of its statements
- */
-static void
-parse_block_end(PsmParser *p, const PsmToken *label, const PsmToken *begin, bool outermost)
-{
-	static const char *const others[] = {"if", "case", "loop", "while", "repeat", "for"};
-
-	if (!psm_accept_word(p, "end"))
-		psm_syntax_error(p, CURRENT(p), psprintf("The BEGIN on line %d, column %d needs an END "
-												 "first.", begin->line, begin->column), NULL);
-	for (int i = 0; i < lengthof(others); i++)
-		if (psm_is_word(CURRENT(p), others[i]) &&
-			(label == NULL || strcmp(label->text, others[i]) != 0))
-			psm_syntax_error(p, CURRENT(p), psprintf("What END would end here is the BEGIN on line "
-													 "%d, column %d.", begin->line, begin->column),
-							 NULL);
-
-	/* text behind the script's END gets an error of its own */
-	if (outermost && label == NULL && NEXT(p, 1)->type != 0 && NEXT(p, 1)->type != ';')
-		return;
-	psm_parse_end_label(p, label, "block");
-}
-
-/*
- * [label:] BEGIN [[NOT] ATOMIC] ... END [label], from BEGIN on
- */
-PsmCompound *
-psm_parse_compound(PsmParser *p, const PsmToken *label, bool outermost)
-{
-	const PsmToken *begin = CURRENT(p);
-	PsmLabel   *outer = p->labels;
-	PsmLabel	here;
-	PsmCompound *block;
-
-	check_stack_depth();
-	block = psm_new_stmt(p, sizeof(PsmCompound), PSM_COMPOUND, label ? label : begin);
-	p->at++;
-	block->atomic = outermost;
-	if (psm_accept_word(p, "atomic"))
-		block->atomic = true;
-	else if (psm_is_word(CURRENT(p), "not") && psm_is_word(NEXT(p, 1), "atomic"))
+	if (declares_handler(p))
 	{
-		if (outermost)
-			psm_syntax_error(p, CURRENT(p), "The outermost block is always atomic.",
-							 "Write BEGIN ATOMIC, or BEGIN alone.");
-		p->at += 2;
+		*stage = PSM_DECL_HANDLERS;	/* the last: never too late */
+		return parse_handler(p, block, declare);
 	}
+	if (declares_cursor(p))
+	{
+		enter_stage(p, declare, stage, PSM_DECL_CURSORS);
+		parse_cursor(p, block);
+		return NULL;
+	}
+	enter_stage(p, declare, stage, PSM_DECL_NAMES);
+	if (psm_is_word(NEXT(p, 1), "condition"))
+		parse_condition(p, block);
 	else
-		refuse_begin_transaction(p);
-
-	block->scope = psm_push_scope(p, label ? label->text : NULL);
-	psm_push_label(p, &here, label, block->scope, false);
-	parse_declarations(p, block);
-	psm_parse_statements(p, &block->body);
-	parse_block_end(p, label, begin, outermost);
-	p->labels = outer;
-	psm_pop_scope(p);
-	return block;
+		parse_variables(p, block);
+	return NULL;
 }

@@ -1,7 +1,7 @@
 /*
  * parse_name.c
- *		The parser's words and names: looking at tokens, scopes and labels, finding
- *		what a name stands for, and saying what was probably meant.
+ *		The parser's words and names: looking at tokens, finding what a name stands
+ *		for, and saying what was probably meant.
  */
 #include "psm/parse.h"
 
@@ -132,52 +132,7 @@ guess_vars(const PsmParser *p, PsmGuess *guess)
 			psm_guess_try(guess, ((PsmVar *) lfirst(lc))->name);
 }
 
-/* ---------- scopes and labels ---------- */
-
-PsmScope *
-psm_push_scope(PsmParser *p, const char *label)
-{
-	PsmScope   *scope = palloc0(sizeof(PsmScope));
-
-	scope->parent = p->scope;
-	if (label != NULL)
-		scope->label = pstrdup(label);
-	p->scope = scope;
-	return scope;
-}
-
-void
-psm_pop_scope(PsmParser *p)
-{
-	p->scope = p->scope->parent;
-}
-
-/*
- * Enters a labelled block or loop; token NULL when it has no label.  The caller
- * keeps the label and takes it off the chain again.
- */
-void
-psm_push_label(PsmParser *p, PsmLabel *label, const PsmToken *token, PsmScope *scope, bool loop)
-{
-	if (token == NULL)
-		return;
-	for (PsmLabel *outer = p->labels; outer != NULL; outer = outer->outer)
-	{
-		if (strcmp(outer->name, token->text) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_DUPLICATE_OBJECT),
-					 errmsg("label \"%s\" is already the label of an enclosing %s", token->text,
-							outer->loop ? "loop" : "block"),
-					 errdetail("The enclosing one is on line %d.", outer->line),
-					 token_errposition(p, token)));
-	}
-	label->name = scope->label;
-	label->scope = scope;
-	label->loop = loop;
-	label->line = token->line;
-	label->outer = p->labels;
-	p->labels = label;
-}
+/* ---------- labels ---------- */
 
 PsmLabel *
 psm_find_label(PsmParser *p, const PsmToken *token)
@@ -198,34 +153,33 @@ psm_find_label(PsmParser *p, const PsmToken *token)
 			 token_errposition(p, token)));
 }
 
-/* ---------- variables, conditions, cursors ---------- */
-
 /*
- * Declares a variable.  A name stands once in a scope.
+ * The label behind END, if there is one, must be the one in front.
  */
-PsmVar *
-psm_add_var(PsmParser *p, PsmScope *scope, const char *name, PsmPos pos)
+void
+psm_parse_end_label(PsmParser *p, const PsmToken *label, const char *what)
 {
-	PsmScript  *script = p->script;
-	PsmVar	   *var;
+	const PsmToken *token = CURRENT(p);
 
-	if (script->nvars >= p->max_vars)
-	{
-		p->max_vars *= 2;
-		script->vars = repalloc_huge(script->vars, p->max_vars * sizeof(PsmVar *));
-	}
-
-	var = palloc0(sizeof(PsmVar));
-	var->kind = PSM_VAR_SCALAR;
-	var->number = script->nvars;
-	var->name = name ? pstrdup(name) : NULL;
-	var->scope = scope;
-	var->pos = pos;
-	var->typmod = -1;
-	script->vars[script->nvars++] = var;
-	scope->vars = lappend(scope->vars, var);
-	return var;
+	if (token->type != PSM_TOK_IDENT)
+		return;
+	if (label == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("label \"%s\" at END, but the %s has no label", token->text, what),
+				 errhint("A label is written in front as well: \"%s: ...\".", token->text),
+				 token_errposition(p, token)));
+	if (strcmp(token->text, label->text) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("label \"%s\" at END does not match label \"%s\" of the %s", token->text,
+						label->text, what),
+				 errdetail("The %s begins on line %d.", what, label->line),
+				 token_errposition(p, token)));
+	p->at++;
 }
+
+/* ---------- variables, conditions, cursors ---------- */
 
 PsmVar *
 psm_find_in_scope(const PsmScope *scope, const char *name)

@@ -6,7 +6,7 @@
  * A script's life: scan.c cuts the text into tokens, parse.c makes the tree,
  * check.c refuses what may not run, cache.c keeps the result for the session,
  * exec.c walks it, expr.c prepares and evaluates the SQL in it, condition.c
- * chooses handlers and reports where an error came from.
+ * chooses handlers, position.c tells where an error came from.
  *
  * Lifetimes: everything reachable from a PsmScript lives in PsmScript.mcxt,
  * plans excepted, which are saved SPI plans freed by psm_script_free().
@@ -231,7 +231,7 @@ struct PsmExec
 	struct PsmOpenLoop *loops;	/* FOR loops under way, innermost first */
 	PsmSavepoint savepoint;
 	PsmDiagnostics *diagnostics;	/* of the innermost running handler; NULL outside */
-	MemoryContext passing;		/* see psm_passing_context(); NULL until needed */
+	MemoryContext passing;		/* see passing_context() in condition.c; NULL until needed */
 	MemoryContext passed;		/* likewise, of the error before */
 	PsmHandler *undo_handler;	/* PSM_JUMP_UNDO: to run when the block is undone */
 	PsmDiagnostics *undo_diagnostics;
@@ -311,6 +311,12 @@ extern void psm_cast_row(ExprContext *econtext, TupleDesc from, const Datum *val
 extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from,
 								TupleDesc to, MemoryContext mcxt, const char *mismatch);
 
+/* In portal.c: cursors and FOR loops */
+extern void psm_cursor_set_portal(PsmExec *ex, PsmCursor *cursor, Portal portal);
+extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
+extern void psm_cursors_close(PsmExec *ex, PsmScope *scope);
+extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
+
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
 extern void psm_params_init(PsmExec *ex, ParamListInfo params);
@@ -340,6 +346,7 @@ extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull)
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
+extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 
 /* In expr.c: plans and evaluation */
 extern void psm_plan_make(PsmExec *ex, PsmExpr *expr, int cursor_options);
@@ -387,15 +394,11 @@ psm_eval_cleanup(PsmExec *ex)
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
-extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
-extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
-extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
-extern PsmResult psm_exec_end_query(PsmExec *ex, SPITupleTable *tuples, bool missed);
 extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
 extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
 extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
 
-/* In condition.c */
+/* In position.c: where in the script an error comes from */
 
 /* What psm_compile_error_callback is told: whose text is being compiled */
 typedef struct PsmSource
@@ -409,12 +412,19 @@ extern void psm_compile_error_callback(void *arg);
 extern void psm_exec_error_callback(void *arg);
 extern PsmPos psm_exec_pos(const PsmExec *ex);
 extern int	psm_error_line(void);
+extern void psm_error_line_clear(void);
+extern void psm_error_line_set(int line);
 extern int	psm_error_offset(PsmExec *ex);
 extern int	psm_run_errposition(PsmExec *ex, int offset);
 extern int	psm_char_offset(const char *text, int pos);
-extern void psm_error_line_clear(void);
-extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
-extern PsmResult psm_signal(PsmExec *ex, PsmSignal *stmt);
+
+/* In condition.c */
+extern PsmHandler *psm_handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found);
+extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
+extern ErrorData *psm_error_take(PsmExec *ex, bool passing);
+extern PsmDiagnostics *psm_diagnostics_make(PsmExec *ex, ErrorData *error, int line);
+extern void psm_diagnostics_free(PsmDiagnostics *diagnostics);
+extern ErrorData *psm_signal(PsmExec *ex, PsmSignal *stmt);
 extern void psm_get_diagnostics(PsmExec *ex, PsmGetDiagnostics *stmt);
 
 /* In guess.c */
@@ -441,26 +451,24 @@ extern const char *psm_guess_column(PsmExec *ex, const PsmExpr *expr, int offset
 /* In operations.c */
 extern bool psm_writes_rows(int spi_code);
 extern void psm_count_written(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, uint64 rows);
-extern PsmStmt *psm_exec_last_writer(PsmExec *ex, Oid relation);
+extern void psm_error_blame_writer(PsmExec *ex, ErrorData *error);
 extern Jsonb *psm_exec_operations(PsmExec *ex, int64 *rows);
 
-/* In handle.c: conditions, their handlers and savepoints */
+/* In savepoint.c */
 extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_renew(PsmExec *ex);
+
+/* In handle.c: running handlers */
 extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);
-extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
 extern PsmResult psm_completion(PsmExec *ex, ErrorData *condition);
 extern PsmResult psm_not_found(PsmExec *ex);
-extern MemoryContext psm_passing_context(PsmExec *ex);
-extern ErrorData *psm_error_take(PsmExec *ex, bool passing);
-extern void psm_diagnostics_free(PsmDiagnostics *diagnostics);
 extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler,
 								 PsmDiagnostics *diagnostics);
 
 /* In dynamic.c */
-extern PsmResult psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
+extern bool psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);
 extern Node *psm_dynamic_parse(char **text, int nusing);
 
 /* In call.c */

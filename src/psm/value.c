@@ -632,3 +632,20 @@ psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc)
 		psm_assign(ex, lfirst(lc), value, isnull, att->atttypid, att->atttypmod);
 	}
 }
+
+/* Assigns the row of SELECT ... INTO, FETCH and the like; no row leaves the targets as they are */
+void
+psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n)
+{
+	if (tuples == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("INTO used with a statement that returns no rows")));
+	if (n > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("query returned more than one row"),
+				 errhint("INTO takes one row: make the condition unique, or use a FOR loop.")));
+	if (n == 1)
+		psm_assign_tuple(ex, into, tuples->vals[0], tuples->tupdesc);
+}

@@ -1,0 +1,80 @@
+/*
+ * savepoint.c
+ *		The subtransactions that the interpreter begins and ends by itself.
+ *
+ * A statement that fails under error handlers is undone alone: what earlier
+ * statements of the block did stays.  So such statements run in a
+ * subtransaction.  One is not begun for each: the open one is used on as long
+ * as nothing in it has to be kept, which is known by its having no transaction
+ * id and having called no volatile function (that may have taken a lock, changed
+ * a setting or sent a notification), and is begun anew only behind another.  Its
+ * nest level is the same for all statements of an execution's outermost
+ * protected block, so that catching an error at any depth means: roll back
+ * down to that level.
+ *
+ * An atomic block inside fails as a whole: it has a savepoint of its own, and
+ * handlers further out see it as one failed statement.
+ */
+#include "psm/psm.h"
+
+#include "access/xact.h"
+
+void
+psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	savepoint->oldcontext = CurrentMemoryContext;
+	savepoint->oldowner = CurrentResourceOwner;
+	savepoint->oldecontext = ex->econtext;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(savepoint->oldcontext);
+	savepoint->level = GetCurrentTransactionNestLevel();
+	savepoint->open = true;
+	savepoint->used = false;
+
+	/* what is evaluated in here must be forgotten with it */
+	ex->econtext = NULL;
+}
+
+static void
+savepoint_closed(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	MemoryContextSwitchTo(savepoint->oldcontext);
+	CurrentResourceOwner = savepoint->oldowner;
+	ex->econtext = savepoint->oldecontext;
+	savepoint->open = false;
+	savepoint->used = false;
+}
+
+void
+psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	if (!savepoint->open)
+		return;
+	Assert(GetCurrentTransactionNestLevel() == savepoint->level);
+	ReleaseCurrentSubTransaction();
+	savepoint_closed(ex, savepoint);
+}
+
+/* Undoes everything since the savepoint, with all subtransactions left open inside */
+void
+psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint)
+{
+	if (!savepoint->open)
+		return;
+	while (GetCurrentTransactionNestLevel() >= savepoint->level)
+		RollbackAndReleaseCurrentSubTransaction();
+	savepoint_closed(ex, savepoint);
+}
+
+/* Makes the savepoint of a protected statement ready: open, and with nothing in it to keep */
+void
+psm_savepoint_renew(PsmExec *ex)
+{
+	PsmSavepoint *savepoint = &ex->savepoint;
+
+	if (savepoint->open && (savepoint->used ||
+							TransactionIdIsValid(GetCurrentTransactionIdIfAny())))
+		psm_savepoint_release(ex, savepoint);
+	if (!savepoint->open)
+		psm_savepoint_begin(ex, savepoint);
+}
