@@ -366,7 +366,8 @@ extern void tw_job_check_epoch(const char *job, const TwJob *row, int64 epoch);
  * committed before, outcome is the recorded one, and the caller does nothing.
  * Waits for another transaction that has claimed the same batch, or raises
  * TW003 when claim_wait is off.  Works without an active snapshot and at every
- * isolation level; in a read-only transaction for what is committed only.  Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008.
+ * isolation level; in a read-only transaction for what is committed only.
+ * Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008.
  */
 extern bool tw_batch_claim(const TwClaim *claim, TwOutcome *outcome);
 

@@ -456,8 +456,9 @@ attach_walker(PlanState *ps, Walk *walk)
 			{
 				Relation	rel = ((ScanState *) ps)->ss_currentRelation;
 
-				tw_conflict_refuse("foreign table", rel != NULL ? RelationGetRelationName(rel) : "a join of several",
-								 "Its rows are not in this database.");
+				tw_conflict_refuse("foreign table",
+								   rel != NULL ? RelationGetRelationName(rel) : "a join of several",
+								   "Its rows are not in this database.");
 			}
 			break;
 		case T_CustomScanState:

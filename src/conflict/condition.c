@@ -433,7 +433,8 @@ tw_condition_link(TwRelation *relation, TwCondition *probe)
 bool
 tw_condition_names_one_row(Relation index, const TwCondition *probe)
 {
-	if (index->rd_rel->relam != BTREE_AM_OID || !index->rd_index->indisunique || !index->rd_index->indimmediate ||
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		!index->rd_index->indisunique || !index->rd_index->indimmediate ||
 		probe->nkeys != IndexRelationGetNumberOfKeyAttributes(index) ||
 		RelationGetIndexPredicate(index) != NIL)
 		return false;
