@@ -151,6 +151,8 @@ is_published(const Request *request)
 
 	for (;;)
 	{
+		TwOpenBatch *ours;
+
 		CHECK_FOR_INTERRUPTS();
 		switch (tw_batch_look(request->job, request->batch_id, &row))
 		{
@@ -159,6 +161,15 @@ is_published(const Request *request)
 			case TW_NOT_THERE:
 				return false;
 			case TW_OURS:
+				/* published a moment ago, or claimed for something else */
+				ours = tw_open_find(request->job, request->batch_id);
+				if (ours != NULL && ours->by_caller)
+					ereport(ERROR,
+							(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
+							 errmsg("batch \"%s\" of job \"%s\" is already claimed in this transaction",
+									request->batch_id, request->job),
+							 errhint("A staged batch is claimed by tw.publish, not by tw.begin_batch.")));
+				/* FALLTHROUGH */
 			case TW_IN_LEDGER:
 				if (!row.nulls[TW_BATCH_FINGERPRINT] &&
 					strcmp(TextDatumGetCString(row.values[TW_BATCH_FINGERPRINT]),

@@ -84,6 +84,11 @@ SELECT task FROM tw.staged_tasks;
 
 -- A star calls the function once for each column
 SELECT (tw.open_batch('life', 'star', :targets)).*;
+-- Claimed by the same transaction for something else: that is not published
+BEGIN;
+SELECT status FROM tw.begin_batch('life', 'mixed');
+SELECT status FROM tw.open_batch('life', 'mixed', :targets);
+ROLLBACK;
 -- Not complete yet: which is missing?
 SELECT tw.publish('life', 'b1');
 \echo :SQLSTATE
