@@ -200,9 +200,12 @@ append_checks(StringInfo buf, Relation rel)
 	List	   *context = deparse_context_for(RelationGetRelationName(rel), RelationGetRelid(rel));
 
 	for (int i = 0; constr != NULL && i < constr->num_check; i++)
-		appendStringInfo(buf, ", CHECK (%s)",
-						 deparse_expression(stringToNode(constr->check[i].ccbin), context, false,
-											false));
+	{
+		if (TW_CHECK_IS_ENFORCED(&constr->check[i]))
+			appendStringInfo(buf, ", CHECK (%s)",
+							 deparse_expression(stringToNode(constr->check[i].ccbin), context,
+												false, false));
+	}
 }
 
 static void
