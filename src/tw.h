@@ -253,12 +253,35 @@ typedef struct TwClaim
 	bool		by_caller;		/* tw.begin_batch's: tw.finish_batch may finish it */
 } TwClaim;
 
-/* ---------- in ledger/job.c ---------- */
+/* ---------- in ledger/key.c ---------- */
 
 #define TW_JOB_MAX_BYTES		255
 #define TW_BATCH_ID_MAX_BYTES	512
 #define TW_FINGERPRINT_MAX_BYTES 512
 #define TW_INSTANCE_MAX_BYTES	255
+
+/* 25006 and its like where nothing may be written; command is for the message */
+extern void tw_batch_check_writable(const char *command);
+
+/* 22023 unless value has 1 to limit bytes; what names it in the message */
+extern void tw_batch_check_length(const char *what, const char *value, int limit);
+
+/* 22023 unless the name is of a sound length */
+extern void tw_job_check_name(const char *job);
+
+/*
+ * True: both are given, a batch is wanted.  False: neither is.  One alone, or
+ * one of a length out of range: 22023.
+ */
+extern bool tw_batch_requested(const char *job, const char *batch_id);
+
+/* The two keys of tw.batch; those of tw.batch_outcome are the batch's xid and then these */
+extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
+
+/* Two batches with the same hash only wait for each other */
+extern void tw_batch_tag(LOCKTAG *tag, TwTable table, const char *job, const char *batch_id);
+
+/* ---------- in ledger/job.c ---------- */
 
 /* A row of tw.job */
 typedef struct TwJob
@@ -272,8 +295,7 @@ typedef struct TwJob
 	int64		pruned_version; /* highest version that was pruned */
 } TwJob;
 
-/* 22023 unless the name is of a sound length, and the interval not negative */
-extern void tw_job_check_name(const char *job);
+/* 22023 when it is negative */
 extern void tw_job_check_interval(const char *what, const Interval *interval);
 
 /* The time that lies so far back; 22008 when none does */
@@ -347,23 +369,7 @@ extern bool tw_batch_claim(const TwClaim *claim, TwOutcome *outcome);
  */
 extern void tw_batch_finish(TwOutcome *outcome);
 
-/*
- * True: both are given, a batch is wanted.  False: neither is.  One alone, or
- * one of a length out of range: 22023.
- */
-extern bool tw_batch_requested(const char *job, const char *batch_id);
-
-/* 22023 unless value has 1 to limit bytes; what names it in the message */
-extern void tw_batch_check_length(const char *what, const char *value, int limit);
-
-/* 25006 and its like where nothing may be written; command is for the message */
-extern void tw_batch_check_writable(const char *command);
-
-/*
- * TW008 when a higher version than this of the batch was committed meanwhile.
- * Called before the commit, under the lock on the job's versions.
- */
-extern void tw_batch_check_overtaken(const char *job, const char *batch_id, int64 version);
+/* ---------- in ledger/look.c ---------- */
 
 /* What a look at the ledger found */
 typedef enum TwSight
@@ -376,13 +382,22 @@ typedef enum TwSight
 
 extern TwSight tw_batch_look(const char *job, const char *batch_id, TwRow *row);
 
-/* The two keys of tw.batch; those of tw.batch_outcome are the batch's xid and then these */
-extern void tw_batch_keys(const char *job, const char *batch_id, Datum *keys);
-
-/* Two batches with the same hash only wait for each other */
-extern void tw_batch_tag(LOCKTAG *tag, TwTable table, const char *job, const char *batch_id);
-
+/* What a batch did; false: it was never finished by its caller */
 extern bool tw_batch_find_outcome(const TwRow *batch, TwRow *outcome);
+
+/* ---------- in ledger/version.c ---------- */
+
+/*
+ * TW008 unless the version of a new claim is above all that were committed, or the batch was
+ * forgotten on purpose, which uses that up; true then.
+ */
+extern bool tw_batch_check_version(const TwClaim *claim);
+
+/*
+ * TW008 when a higher version than this of the batch was committed meanwhile.
+ * Called before the commit, under the lock on the job's versions.
+ */
+extern void tw_batch_check_overtaken(const char *job, const char *batch_id, int64 version);
 
 /* ---------- in ledger/open.c ---------- */
 
@@ -416,7 +431,7 @@ extern void tw_open_before_commit(bool prepare);
 extern void tw_open_subxact_end(bool commit, SubTransactionId subid, SubTransactionId parent);
 extern void tw_open_clear(void);
 
-/* ---------- in ledger/forget.c ---------- */
+/* ---------- in ledger/audit.c ---------- */
 
 #define TW_ACTION_FORGET	"forget_batch"
 #define TW_ACTION_RUN_AGAIN "run_again"
@@ -427,9 +442,6 @@ extern void tw_open_clear(void);
 /* batch_id and reason may be NULL */
 extern void tw_audit_record(const char *action, const char *job, const char *batch_id,
 							const char *reason);
-
-/* True: who is deleting the batch's row was tw.forget_batch, and has ended */
-extern bool tw_forget_wait(TransactionId xid, const char *job, const char *batch_id);
 
 /* True: the batch was forgotten, and has not been run again since */
 extern bool tw_forget_pending(const char *job, const char *batch_id);

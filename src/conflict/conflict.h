@@ -164,8 +164,11 @@ extern bool tw_snapshot_not_newer(Snapshot a, Snapshot b);
 extern bool tw_track_wanted(Relation rel);
 extern TwRelation *tw_track_relation(Relation rel, Snapshot snapshot);
 extern void tw_track_parent(Oid relid);
-extern void tw_track_spared(TwRelation *relation, Snapshot snapshot, List *probes);
 extern bool tw_track_in_savepoint(void);
+
+/* ---------- in spared.c ---------- */
+
+extern void tw_track_spared(TwRelation *relation, Snapshot snapshot, List *probes);
 
 /* ---------- in attach.c: the scans of a running statement ---------- */
 

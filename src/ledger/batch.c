@@ -7,75 +7,27 @@
  * of tw.batch_outcome, inserted once at the finish (open.c).  Either row is there
  * exactly when the batch's data are.
  *
- * The key is looked up with a dirty snapshot, which shows what others have not
- * committed: then we wait for them to end, outside any buffer lock, and look
- * again.  A committed row is a replay, no row is ours to insert, speculatively,
- * so that of two that find nothing one gets false and looks again.  No snapshot
- * of the transaction is used: what REPEATABLE READ and SERIALIZABLE would report
- * as 40001 or 23505 is a replay here.
+ * We look (look.c), perhaps wait for another transaction, and look again.  A committed
+ * row is a replay, no row is ours to insert, speculatively, so that of two that
+ * find nothing one gets false and looks again.  No snapshot of the transaction is
+ * used: what REPEATABLE READ and SERIALIZABLE would report as 40001 or 23505 is a
+ * replay here.
  *
- * Locks: the transaction's own xid is what the others wait for.  Of those that
- * delete a row, forget.c's are waited for, prune.c's are not.
+ * Locks: the transaction's own xid is what the others wait for.
  */
 #include "tw.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
-#include "common/hashfn.h"
 #include "engine/citus.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
-#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
 static void check_same(const TwClaim *claim, const TwRow *row);
-static bool highest_version(const char *job, const char *batch_id, bool ours, int64 *highest);
-static bool check_version(const TwClaim *claim);
 static bool insert_claim(const TwClaim *claim, TwOutcome *outcome);
 static bool recorded_outcome(const TwClaim *claim, const TwRow *row, TwOutcome *outcome);
-
-/* ---------- what may be claimed ---------- */
-
-/* What writes to the ledger may not do so everywhere; command is for the message */
-void
-tw_batch_check_writable(const char *command)
-{
-	PreventCommandIfReadOnly(command);
-	PreventCommandIfParallelMode(command);
-	PreventCommandDuringRecovery(command);
-	tw_citus_check_node(command);
-}
-
-void
-tw_batch_check_length(const char *what, const char *value, int limit)
-{
-	size_t		length = strlen(value);
-
-	if (length < 1 || length > limit)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s of %zu bytes is out of range", what, length),
-				 errdetail("It must have 1 to %d bytes.", limit)));
-}
-
-bool
-tw_batch_requested(const char *job, const char *batch_id)
-{
-	if ((job == NULL) != (batch_id == NULL))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job and batch_id must be given together"),
-				 job == NULL ? errdetail("There is a batch_id but no job.") :
-				 errdetail("There is a job but no batch_id.")));
-	if (job == NULL)
-		return false;
-	tw_job_check_name(job);
-	tw_batch_check_length("batch_id", batch_id, TW_BATCH_ID_MAX_BYTES);
-	return true;
-}
 
 /* ---------- the claim ---------- */
 
@@ -117,67 +69,10 @@ tw_batch_claim(const TwClaim *claim, TwOutcome *outcome)
 			case TW_NOT_THERE:
 				if (!insert_claim(claim, outcome))
 					break;
-				tw_open_add(claim, outcome, claim->has_version && !check_version(claim));
+				tw_open_add(claim, outcome, claim->has_version && !tw_batch_check_version(claim));
 				return true;
 		}
 	}
-}
-
-void
-tw_batch_keys(const char *job, const char *batch_id, Datum *keys)
-{
-	keys[0] = CStringGetTextDatum(job);
-	keys[1] = CStringGetTextDatum(batch_id);
-}
-
-/* An object lock on a batch: job and batch_id hashed, in the class of one of our tables */
-void
-tw_batch_tag(LOCKTAG *tag, TwTable table, const char *job, const char *batch_id)
-{
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, tw_table_oid(table),
-					   hash_combine(hash_bytes((const unsigned char *) job, strlen(job)),
-									hash_bytes((const unsigned char *) batch_id, strlen(batch_id))),
-					   0);
-}
-
-/* What a batch did; false: it was never finished by its caller */
-bool
-tw_batch_find_outcome(const TwRow *batch, TwRow *outcome)
-{
-	Datum		keys[3];
-
-	keys[0] = batch->values[TW_BATCH_XID];
-	keys[1] = batch->values[TW_BATCH_JOB];
-	keys[2] = batch->values[TW_BATCH_BATCH_ID];
-	return tw_table_find(TW_INDEX_BATCH_OUTCOME, SnapshotSelf, 3, keys, ForwardScanDirection,
-						 outcome);
-}
-
-/* Is the batch in the ledger?  Waits for a transaction that is about to decide that. */
-TwSight
-tw_batch_look(const char *job, const char *batch_id, TwRow *row)
-{
-	SnapshotData dirty;
-	Datum		keys[2];
-
-	tw_batch_keys(job, batch_id, keys);
-	InitDirtySnapshot(dirty);
-	if (!tw_table_find(TW_INDEX_BATCH, &dirty, 2, keys, ForwardScanDirection, row))
-		return TW_NOT_THERE;
-
-	if (dirty.speculativeToken != 0)
-		SpeculativeInsertionWait(dirty.xmin, dirty.speculativeToken);
-	else if (TransactionIdIsValid(dirty.xmin))
-		tw_job_wait(dirty.xmin, job, batch_id);
-	else if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row->tuple->t_data)))
-		return TW_OURS;
-	else if (TransactionIdIsValid(dirty.xmax) &&
-			 tw_forget_wait(dirty.xmax, job, batch_id))
-		return TW_LOOK_AGAIN;
-	else
-		return TW_IN_LEDGER;
-
-	return TW_LOOK_AGAIN;
 }
 
 /* The same key for something else is an error, whoever is right */
@@ -210,83 +105,6 @@ check_same(const TwClaim *claim, const TwRow *row)
 							   (long long) recorded, (long long) claim->version),
 					 errhint("Use another batch_id for other work.")));
 	}
-}
-
-/*
- * The highest version of the job that was committed, or with ours also that this
- * transaction claimed, apart from this batch's; false: none was.
- */
-static bool
-highest_version(const char *job, const char *batch_id, bool ours, int64 *highest)
-{
-	Datum		key = CStringGetTextDatum(job);
-	TwScan	   *scan = tw_table_scan_begin(TW_INDEX_BATCH_VERSION, SnapshotSelf, 1, &key);
-	bool		found = false;
-	TwRow		row;
-	TwJob		job_row;
-
-	while (!found && tw_table_scan_next(scan, BackwardScanDirection, &row))
-	{
-		if (strcmp(TextDatumGetCString(row.values[TW_BATCH_BATCH_ID]), batch_id) == 0 ||
-			(!ours &&
-			 TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(row.tuple->t_data))))
-			continue;
-		*highest = DatumGetInt64(row.values[TW_BATCH_VERSION]);
-		found = true;
-	}
-	tw_table_scan_end(scan);
-
-	/* after the ledger, because pruning moves a version from there to the job */
-	if (!tw_job_find(job, &job_row))
-		elog(ERROR, "job \"%s\" has disappeared", job);
-	if (!job_row.has_pruned_version)
-		return found;
-	*highest = found ? Max(*highest, job_row.pruned_version) : job_row.pruned_version;
-	return true;
-}
-
-/*
- * A batch that is not in the ledger must have a version above all that were
- * committed, or have been forgotten on purpose and not run again since.  Called
- * when our claim is in: before that, somebody else could still claim, commit and
- * prune the same batch.  True: it was forgotten.
- */
-static bool
-check_version(const TwClaim *claim)
-{
-	int64		highest;
-
-	if (!highest_version(claim->job, claim->batch_id, true, &highest) || claim->version > highest)
-		return false;
-	if (!tw_forget_pending(claim->job, claim->batch_id))
-		ereport(ERROR,
-				(errcode(ERRCODE_TW_OUT_OF_ORDER),
-				 errmsg("version %lld of job \"%s\" is out of order",
-						(long long) claim->version, claim->job),
-				 errdetail("The job is at version %lld, and batch \"%s\" is not in the ledger.",
-						   (long long) highest, claim->batch_id),
-				 errhint("Versions of a job increase; the batch may have been pruned.")));
-	tw_audit_record(TW_ACTION_RUN_AGAIN, claim->job, claim->batch_id, NULL);
-	return true;
-}
-
-/*
- * At the commit of a claim that was in order: another transaction may have
- * overtaken it.  One that was forgotten on purpose may have been.
- */
-void
-tw_batch_check_overtaken(const char *job, const char *batch_id, int64 version)
-{
-	int64		highest;
-
-	if (highest_version(job, batch_id, false, &highest) && version <= highest &&
-		!tw_forget_pending(job, batch_id))
-		ereport(ERROR,
-				(errcode(ERRCODE_TW_OUT_OF_ORDER),
-				 errmsg("version %lld of job \"%s\" is out of order", (long long) version, job),
-				 errdetail("The job has reached version %lld while batch \"%s\" was running.",
-						   (long long) highest, batch_id),
-				 errhint("Run the batches of a job that has versions one after another.")));
 }
 
 /* Inserts our row; false: somebody else was faster */

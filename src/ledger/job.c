@@ -58,12 +58,6 @@ static void wait_callback(void *arg);
 static void wait_for(TransactionId xid, WaitTarget *target);
 
 void
-tw_job_check_name(const char *job)
-{
-	tw_batch_check_length("job", job, TW_JOB_MAX_BYTES);
-}
-
-void
 tw_job_check_interval(const char *what, const Interval *interval)
 {
 	Interval	zero = {0};
