@@ -9,6 +9,9 @@
  * on where both tables are in sight.  What the user wrote ends with a newline,
  * and stands in parentheses, so that a comment in it ends there.
  *
+ * Values in them, those of a key's expressions, are written as every session reads them:
+ * a time in the style SQL has an abbreviation for its zone, which may mean another one.
+ *
  * Whether a row is changed is asked with record_image_ne(), the comparison of the
  * stored values: it needs no operator of a type, and sees also a change that equality
  * does not.  As an operator, *<>, it would lose its types on the way to a Citus worker.
@@ -21,7 +24,10 @@
 
 #include "catalog/pg_class.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
@@ -43,6 +49,23 @@ static const char *
 only(const StageTarget *target)
 {
 	return target->relkind == RELKIND_PARTITIONED_TABLE || target->hypertable ? "" : "ONLY ";
+}
+
+int
+stage_write_portably(void)
+{
+	int			nestlevel = NewGUCNestLevel();
+
+	if (DateStyle != USE_ISO_DATES)
+		(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+	if (IntervalStyle != INTSTYLE_POSTGRES)
+		(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+	if (extra_float_digits < 1)
+		(void) set_config_option("extra_float_digits", "1", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+	return nestlevel;
 }
 
 /* An expression over the target's columns, for the table of this alias */
@@ -411,8 +434,8 @@ delete_sql(const StageTarget *target)
 	return buf.data;
 }
 
-void
-stage_sql_build(const StageTarget *target, StageSql *sql)
+static void
+build(const StageTarget *target, StageSql *sql)
 {
 	memset(sql, 0, sizeof(*sql));
 	sql->command = "INSERT";
@@ -461,6 +484,15 @@ stage_sql_build(const StageTarget *target, StageSql *sql)
 			rest = psprintf("%s AND ((%s\n) IS NOT TRUE)", rest, target->delete_when);
 		sql->write_rest = append_sql(target, rest);
 	}
+}
+
+void
+stage_sql_build(const StageTarget *target, StageSql *sql)
+{
+	int			nestlevel = stage_write_portably();
+
+	build(target, sql);
+	AtEOXact_GUC(true, nestlevel);
 }
 
 /* As a message has it */
