@@ -42,6 +42,12 @@ extern int	tw_worker_interval; /* s */
 extern char *tw_worker_databases;
 extern int	tw_prepared_timeout;	/* s, 0: none */
 
+/*
+ * From here on values are written as text that is read as the same value under any
+ * settings, until AtEOXact_GUC(true, result)
+ */
+extern int	tw_write_portably(void);
+
 extern void tw_guc_init(void);
 
 /* ---------- in xact.c: the only transaction callbacks ---------- */

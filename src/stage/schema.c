@@ -343,7 +343,7 @@ stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves, b
 														target->staging_name);
 
 	/* what is not in pg_catalog must be written with its schema, values so that they stay the same */
-	nestlevel = stage_write_portably();
+	nestlevel = tw_write_portably();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("xmloption", "content", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,

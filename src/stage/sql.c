@@ -24,9 +24,7 @@
 
 #include "catalog/pg_class.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/float.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
@@ -49,23 +47,6 @@ static const char *
 only(const StageTarget *target)
 {
 	return target->relkind == RELKIND_PARTITIONED_TABLE || target->hypertable ? "" : "ONLY ";
-}
-
-int
-stage_write_portably(void)
-{
-	int			nestlevel = NewGUCNestLevel();
-
-	if (DateStyle != USE_ISO_DATES)
-		(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-								 true, 0, false);
-	if (IntervalStyle != INTSTYLE_POSTGRES)
-		(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
-	if (extra_float_digits < 1)
-		(void) set_config_option("extra_float_digits", "1", PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
-	return nestlevel;
 }
 
 /* An expression over the target's columns, for the table of this alias */
@@ -489,7 +470,7 @@ build(const StageTarget *target, StageSql *sql)
 void
 stage_sql_build(const StageTarget *target, StageSql *sql)
 {
-	int			nestlevel = stage_write_portably();
+	int			nestlevel = tw_write_portably();
 
 	build(target, sql);
 	AtEOXact_GUC(true, nestlevel);

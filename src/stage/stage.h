@@ -236,11 +236,6 @@ typedef struct StageSql
 	const char *command;		/* of write, for the history */
 } StageSql;
 
-/*
- * From here on values in expressions are written so that they are read as the same ones,
- * until AtEOXact_GUC(true, result)
- */
-extern int	stage_write_portably(void);
 extern void stage_sql_build(const StageTarget *target, StageSql *sql);
 extern char *stage_sql_append_from(const StageTarget *target, Oid part);
 extern char *stage_key_as_text(const StageTarget *target, const StageKey *key);
