@@ -208,6 +208,13 @@ append_checks(StringInfo buf, Relation rel)
 	}
 }
 
+/* Where everything is published, what has no key could not be changed */
+static void
+append_identity(StringInfo buf, const char *table)
+{
+	appendStringInfo(buf, "ALTER TABLE %s REPLICA IDENTITY FULL;\n", table);
+}
+
 static void
 append_triggers(StringInfo buf, const char *table, bool rows)
 {
@@ -226,15 +233,14 @@ stage_is_distributed(const StageTarget *target)
 
 /*
  * As the current user, who can log in on the other nodes.  The replica identity lets Citus
- * move shards without stopping writers.
+ * move shards without stopping writers as well.
  */
 static void
 distribute(const StageTarget *target)
 {
 	stage_execute_as(GetUserId(),
-					 psprintf("ALTER TABLE %s REPLICA IDENTITY FULL;\n"
-							  "SELECT pg_catalog.create_distributed_table(%s, %s, colocate_with => %s);\n",
-							  target->staging_quoted, quote_literal_cstr(target->staging_quoted),
+					 psprintf("SELECT pg_catalog.create_distributed_table(%s, %s, colocate_with => %s);\n",
+							  quote_literal_cstr(target->staging_quoted),
 							  target->distributed_by == NULL ? "NULL" :
 							  quote_literal_cstr(target->distributed_by),
 							  quote_literal_cstr(target->quoted)));
@@ -297,6 +303,7 @@ create_part(int64 number, Oid owner, const StageTarget *target, Oid leaf_oid, bo
 	if (whole)
 		append_checks(&buf, leaf);
 	appendStringInfoString(&buf, ") USING heap;\n");
+	append_identity(&buf, quoted);
 	append_triggers(&buf, quoted, false);
 	stage_execute_as(owner, buf.data);
 	CommandCounterIncrement();
@@ -358,6 +365,8 @@ stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves, b
 		appendStringInfo(&buf, ") PARTITION BY %s;\n",
 						 TextDatumGetCString(DirectFunctionCall1(pg_get_partkeydef,
 																 ObjectIdGetDatum(target->target))));
+	if (logged && leaves == NIL)
+		append_identity(&buf, target->staging_quoted);
 	if (!stage_is_distributed(target))
 		append_triggers(&buf, target->staging_quoted, true);
 	stage_execute_as(owner, buf.data);

@@ -49,6 +49,33 @@ RESET timezone;
 RESET datestyle;
 RESET intervalstyle;
 RESET extra_float_digits;
+-- where all tables are published, a task can change its rows all the same
+SET client_min_messages = error;
+CREATE PUBLICATION tw_test_all FOR ALL TABLES;
+RESET client_min_messages;
+CREATE TABLE plain (v text);
+SELECT status, schema AS s FROM tw.open_batch('styles', '2', '[{"table": "plain", "mode": "append"},
+	{"table": "t", "mode": "overwrite"}]', logged => true) \gset
+BEGIN;
+SELECT count(*) FROM tw.attach_task('styles', '2', 'one');
+INSERT INTO :s.plain VALUES ('one'), ('two');
+UPDATE :s.plain SET v = 'three' WHERE v = 'one';
+INSERT INTO :s.t VALUES ('2026-01-31 23:30+00', NULL, 1), ('2026-01-31 23:30+00', NULL, 2);
+DELETE FROM :s.t WHERE weight = 1;
+SELECT tw.commit_task();
+COMMIT;
+SELECT status FROM tw.publish('styles', '2');
+SELECT v FROM plain ORDER BY v;
+SELECT weight FROM t;
+DROP PUBLICATION tw_test_all;
+
+-- an error in a guard says in which
+\set SHOW_CONTEXT errors
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]',
+	guards => ARRAY['SELECT 1', 'WITH gone AS (DELETE FROM plain RETURNING v) SELECT * FROM gone']);
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]', guards => ARRAY['SELECT absent FROM plain']);
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]', guards => ARRAY['SELECT 1 / count(*) - 2 FROM plain WHERE false']);
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]', guards => ARRAY['DELETE FROM plain']);
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA styles CASCADE;
