@@ -501,12 +501,16 @@ stage_sql_try(const StageTarget *target, const StageSql *sql)
 		elog(ERROR, "SPI_connect failed");
 	for (int i = 0; i < lengthof(all); i++)
 	{
+		StageTry	attempt = {target, all[i]};
+		ErrorContextCallback callback = {error_context_stack, stage_statement_callback, &attempt};
 		SPIPlanPtr	plan;
 
 		/* what it takes its rows from is made by the publish */
 		if (all[i] == NULL || (all[i] == sql->write && sql->source != NULL))
 			continue;
+		error_context_stack = &callback;
 		plan = SPI_prepare(all[i], 0, NULL);
+		error_context_stack = callback.previous;
 		if (plan == NULL)
 			elog(ERROR, "could not prepare \"%s\"", all[i]);
 		SPI_freeplan(plan);

@@ -173,6 +173,18 @@ extern Oid	stage_target_lookup(StageTarget *target);
 extern void stage_target_load(StageTarget *target, LOCKMODE lockmode);
 extern List *stage_columns(Relation rel);	/* StageColumn */
 
+/*
+ * For the error context while a statement of ours is planned: an error in what the user wrote
+ * is shown at its place in that
+ */
+typedef struct StageTry
+{
+	const StageTarget *target;
+	const char *statement;
+} StageTry;
+
+extern void stage_statement_callback(void *arg);
+
 /* "where" as an expression over the target, which has varno 1 */
 extern Node *stage_target_where(const StageTarget *target, Relation rel);
 

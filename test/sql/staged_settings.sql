@@ -76,6 +76,12 @@ SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]',
 SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]', guards => ARRAY['SELECT absent FROM plain']);
 SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]', guards => ARRAY['SELECT 1 / count(*) - 2 FROM plain WHERE false']);
 SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"}]', guards => ARRAY['DELETE FROM plain']);
+-- and one in what a target is given with is shown in that, not in a statement nobody has written
+SELECT tw.open_batch('styles', '3', '[{"table": "k", "mode": "merge", "key": ["id"], "order_by": "v, absent DESC"}]');
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "append"},
+	{"table": "k", "mode": "merge", "key": ["id"], "delete_when": "id"}]');
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "overwrite", "where": "true\n AND absent > 1"}]');
+SELECT tw.open_batch('styles', '3', '[{"table": "plain", "mode": "overwrite", "where": "v = ''a'' and"}]');
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA styles CASCADE;
