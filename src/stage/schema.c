@@ -434,6 +434,15 @@ check_distribution(const StageTarget *target)
 }
 
 void
+stage_table_dropped(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TW_STAGING_LOST),
+			 errmsg("the staging table of target %s has been dropped", name),
+			 errhint("Abort the batch with tw.abort_batch and run it again.")));
+}
+
+void
 stage_table_check(const StageTarget *target)
 {
 	Relation	rel = table_open(target->target, NoLock);
@@ -442,10 +451,7 @@ stage_table_check(const StageTarget *target)
 	int			live = 0;
 
 	if (staging == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_TW_STAGING_LOST),
-				 errmsg("the staging table of target %s has been dropped", target->quoted),
-				 errhint("Abort the batch with tw.abort_batch and run it again.")));
+		stage_table_dropped(target->quoted);
 	for (int i = 0; difference == NULL && i < list_length(target->columns); i++)
 		difference = column_difference(target, rel, staging, i);
 	for (int i = 0; i < RelationGetNumberOfAttributes(staging); i++)

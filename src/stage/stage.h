@@ -209,6 +209,9 @@ extern void stage_lock_everywhere(const StageTarget *target);
 /* 55000 unless the staging table still has the columns of its target */
 extern void stage_table_check(const StageTarget *target);
 
+/* TW009: somebody has dropped it */
+extern pg_noreturn void stage_table_dropped(const char *name);
+
 /* Drops the schema, at once or, when somebody still uses it, later */
 extern void stage_schema_drop(int64 number);
 extern int64 stage_sweep(void);
