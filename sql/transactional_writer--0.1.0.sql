@@ -590,7 +590,7 @@ CREATE FUNCTION tw.attach_task(job text, batch_id text, task text, epoch bigint 
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_attach_task';
 COMMENT ON FUNCTION tw.attach_task(text, text, text, bigint) IS
-'makes this transaction an attempt at a task (1 to 255 bytes). status attached: load the staging tables, call tw.commit_task and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, 42704, 55000, TW001, TW003, TW006, TW010';
+'makes this transaction an attempt at a task (1 to 255 bytes). status attached: load the staging tables, call tw.commit_task and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, 42704, 55000, TW001, TW003, TW006, TW009, TW010';
 
 CREATE FUNCTION tw.commit_task(message jsonb DEFAULT NULL) RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE

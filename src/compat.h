@@ -198,6 +198,16 @@
 #define TW_HAS_RETURNING(stmt) ((stmt)->returningList != NIL)
 #endif
 
+/* 18: a check may be NOT ENFORCED, and a NOT NULL be NOT VALID: rows that are there may be null */
+#if PG_VERSION_NUM >= 180000
+#define TW_CHECK_IS_ENFORCED(check) ((check)->ccenforced)
+#define TW_NO_NULLS(tupdesc, i) \
+	(TupleDescCompactAttr(tupdesc, i)->attnullability == ATTNULLABLE_VALID)
+#else
+#define TW_CHECK_IS_ENFORCED(check) true
+#define TW_NO_NULLS(tupdesc, i) (TupleDescAttr(tupdesc, i)->attnotnull)
+#endif
+
 /* 17: MERGE has RETURNING */
 #if PG_VERSION_NUM >= 170000
 #define TW_MERGE_HAS_RETURNING(stmt) TW_HAS_RETURNING(stmt)

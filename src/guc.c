@@ -1,6 +1,6 @@
 /*
  * guc.c
- *		The settings, transactional_writer.*.
+ *		The settings, transactional_writer.*, and PostgreSQL's that decide how a value is written.
  *
  * All but the worker's can be set by anyone for their own session or transaction:
  * none of them weakens what another session is promised.
@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "miscadmin.h"
+#include "utils/float.h"
 #include "utils/guc.h"
 
 int			tw_max_attempts = 5;
@@ -94,4 +95,21 @@ tw_guc_init(void)
 							PGC_USERSET, GUC_UNIT_S, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("transactional_writer");
+}
+
+int
+tw_write_portably(void)
+{
+	int			nestlevel = NewGUCNestLevel();
+
+	if (DateStyle != USE_ISO_DATES)
+		(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+	if (IntervalStyle != INTSTYLE_POSTGRES)
+		(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+	if (extra_float_digits < 1)
+		(void) set_config_option("extra_float_digits", "1", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+	return nestlevel;
 }

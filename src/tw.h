@@ -42,6 +42,12 @@ extern int	tw_worker_interval; /* s */
 extern char *tw_worker_databases;
 extern int	tw_prepared_timeout;	/* s, 0: none */
 
+/*
+ * From here on values are written as text that is read as the same value under any
+ * settings, until AtEOXact_GUC(true, result)
+ */
+extern int	tw_write_portably(void);
+
 extern void tw_guc_init(void);
 
 /* ---------- in xact.c: the only transaction callbacks ---------- */
@@ -325,6 +331,8 @@ extern bool tw_job_update(const TwJob *row);
 
 /* Waits for another transaction's hold on a batch or job, or TW003 when claim_wait is off */
 extern void tw_job_wait(TransactionId xid, const char *job, const char *batch_id);
+extern void tw_job_wait_for_task(TransactionId xid, const char *job, const char *batch_id,
+								 const char *task);
 
 /* The same for its hold on an offset */
 extern void tw_job_wait_for_offset(TransactionId xid, const char *job, const char *source,
@@ -342,6 +350,9 @@ typedef enum TwJobLock
 	TW_LOCK_VERSION
 } TwJobLock;
 
+/* Takes a lock of ours; lock says for the context of an error what it is on */
+extern void tw_job_wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, const char *lock,
+								 const char *job, const char *batch_id);
 extern void tw_job_lock(const char *job, TwJobLock what, LOCKMODE mode);
 extern void tw_job_unlock(const char *job, TwJobLock what, LOCKMODE mode);
 

@@ -47,6 +47,8 @@ typedef struct WaitTarget
 	const char *batch_id;		/* NULL: the job itself, or: */
 	const char *source;			/* NULL: no offset */
 	const char *partition;
+	const char *task;			/* of the batch; NULL: the batch itself */
+	const char *lock;			/* what a lock of ours is on; NULL: it is a transaction's */
 } WaitTarget;
 
 static void job_from_row(const TwRow *row, TwJob *job);
@@ -251,7 +253,15 @@ wait_callback(void *arg)
 {
 	WaitTarget *target = (WaitTarget *) arg;
 
-	if (target->batch_id != NULL)
+	if (target->lock != NULL && target->batch_id != NULL)
+		errcontext("while waiting for the lock on %s \"%s\" of job \"%s\"", target->lock,
+				   target->batch_id, target->job);
+	else if (target->lock != NULL)
+		errcontext("while waiting for the lock on %s of job \"%s\"", target->lock, target->job);
+	else if (target->task != NULL)
+		errcontext("while waiting for another attempt at task \"%s\" of batch \"%s\" of job \"%s\"",
+				   target->task, target->batch_id, target->job);
+	else if (target->batch_id != NULL)
 		errcontext("while waiting for another transaction's claim of batch \"%s\" of job \"%s\"",
 				   target->batch_id, target->job);
 	else if (target->source != NULL)
@@ -269,6 +279,9 @@ wait_for(TransactionId xid, WaitTarget *target)
 	if (!tw_claim_wait)
 		ereport(ERROR,
 				(errcode(ERRCODE_TW_JOB_IN_PROGRESS),
+				 target->task != NULL ?
+				 errmsg("task \"%s\" of batch \"%s\" is being committed by another attempt",
+						target->task, target->batch_id) :
 				 target->batch_id != NULL ?
 				 errmsg("batch \"%s\" of job \"%s\" is in progress", target->batch_id, target->job) :
 				 target->source != NULL ?
@@ -295,6 +308,14 @@ tw_job_wait(TransactionId xid, const char *job, const char *batch_id)
 }
 
 void
+tw_job_wait_for_task(TransactionId xid, const char *job, const char *batch_id, const char *task)
+{
+	WaitTarget	target = {job, batch_id, NULL, NULL, task};
+
+	wait_for(xid, &target);
+}
+
+void
 tw_job_wait_for_offset(TransactionId xid, const char *job, const char *source,
 					   const char *partition)
 {
@@ -313,12 +334,25 @@ job_tag(LOCKTAG *tag, const char *job, TwJobLock what)
 }
 
 void
+tw_job_wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, const char *lock, const char *job,
+					 const char *batch_id)
+{
+	WaitTarget	target = {job, batch_id, NULL, NULL, NULL, lock};
+	ErrorContextCallback callback = {error_context_stack, wait_callback, &target};
+
+	error_context_stack = &callback;
+	(void) LockAcquire(tag, mode, false, false);
+	error_context_stack = callback.previous;
+}
+
+void
 tw_job_lock(const char *job, TwJobLock what, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
 	job_tag(&tag, job, what);
-	(void) LockAcquire(&tag, mode, false, false);
+	tw_job_wait_for_lock(&tag, mode, what == TW_LOCK_EPOCH ? "the epoch" : "the versions", job,
+						 NULL);
 }
 
 void

@@ -26,6 +26,7 @@
 #include "parser/parse_func.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/numeric.h"
@@ -734,11 +735,19 @@ json_element_text(JsonbValue *value, Oid element)
 {
 	Oid			output;
 	bool		varlena;
+	Datum		row;
+	int			nestlevel;
+	char	   *text;
 
 	if (value->type != jbvBinary || !type_is_rowtype(getBaseType(element)) || element == RECORDOID)
 		return psm_json_text(value);
 	getTypeOutputInfo(element, &output, &varlena);
-	return OidOutputFunctionCall(output, json_object_to_row(value, element));
+	row = json_object_to_row(value, element);
+	/* it is read again as a part of the array */
+	nestlevel = tw_write_portably();
+	text = OidOutputFunctionCall(output, row);
+	AtEOXact_GUC(true, nestlevel);
+	return text;
 }
 
 /* Appends a JSON array in the text form of PostgreSQL's arrays of element */

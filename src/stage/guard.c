@@ -146,19 +146,30 @@ add_row(Digest *digest, HeapTuple tuple, TupleDesc tupdesc)
 }
 
 static void
+guard_callback(void *arg)
+{
+	errcontext("guard %d", *(int *) arg);
+}
+
+static void
 add_all_rows(Digest *digest, const char *query, int number)
 {
 	SPIPlanPtr	plan;
 	Portal		portal;
+	ErrorContextCallback callback = {error_context_stack, guard_callback, &number};
 
+	error_context_stack = &callback;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	plan = SPI_prepare(query, 0, NULL);
 	if (plan == NULL || !SPI_is_cursor_plan(plan))
+	{
+		error_context_stack = callback.previous;
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("guard %d is not a query", number),
 				 errdetail("It is \"%s\".", tw_excerpt(query))));
+	}
 	portal = SPI_cursor_open(NULL, plan, NULL, NULL, false);
 	do
 	{
@@ -169,6 +180,7 @@ add_all_rows(Digest *digest, const char *query, int number)
 	} while (SPI_processed > 0);
 	SPI_cursor_close(portal);
 	SPI_finish();
+	error_context_stack = callback.previous;
 }
 
 char *

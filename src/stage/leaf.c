@@ -224,7 +224,7 @@ same_columns(TupleDesc a, TupleDesc b)
 
 		if (x->attisdropped || y->attisdropped || y->atthasmissing || x->atttypid != y->atttypid ||
 			x->atttypmod != y->atttypmod || x->attcollation != y->attcollation ||
-			x->attgenerated != y->attgenerated || (x->attnotnull && !y->attnotnull) ||
+			x->attgenerated != y->attgenerated || (x->attnotnull && !TW_NO_NULLS(b, i)) ||
 			strcmp(NameStr(x->attname), NameStr(y->attname)) != 0)
 			return false;
 	}
@@ -237,6 +237,21 @@ same_expression(const char *a, const char *b)
 	return strcmp(a, b) == 0 || equal(stringToNode(a), stringToNode(b));
 }
 
+/* Do all staged rows satisfy this check? */
+static bool
+is_checked(const ConstrCheck *check, TupleDesc staging)
+{
+	if (staging->constr == NULL)
+		return false;
+	for (int i = 0; i < staging->constr->num_check; i++)
+	{
+		if (staging->constr->check[i].ccvalid &&
+			same_expression(check->ccbin, staging->constr->check[i].ccbin))
+			return true;
+	}
+	return false;
+}
+
 /* Every check of the leaf is one of the staged rows; expressions that generate are the same */
 static bool
 same_checks(TupleDesc a, TupleDesc b)
@@ -245,11 +260,7 @@ same_checks(TupleDesc a, TupleDesc b)
 
 	for (int i = 0; i < nchecks; i++)
 	{
-		bool		found = false;
-
-		for (int j = 0; !found && b->constr != NULL && j < b->constr->num_check; j++)
-			found = same_expression(a->constr->check[i].ccbin, b->constr->check[j].ccbin);
-		if (!found)
+		if (TW_CHECK_IS_ENFORCED(&a->constr->check[i]) && !is_checked(&a->constr->check[i], b))
 			return false;
 	}
 	for (int i = 0; i < a->natts; i++)
@@ -315,7 +326,8 @@ pair_indexes(Relation leaf, Relation staging, List **ours, List **theirs)
 		{
 			Relation	other = index_open(lfirst_oid(lc2), AccessShareLock);
 
-			if (same_index(index, other))
+			if (index_is_plain(other) && !other->rd_index->indcheckxmin &&
+				same_index(index, other))
 				found = lfirst_oid(lc2);
 			index_close(other, NoLock);
 			if (OidIsValid(found))

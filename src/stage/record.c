@@ -60,7 +60,7 @@ stage_lock(const char *job, const char *batch_id, LOCKMODE mode)
 						batch_id, job),
 				 errhint("Try again later, or set transactional_writer.claim_wait to on.")));
 	tw_batch_tag(&tag, TW_TABLE_STAGE, job, batch_id);
-	(void) LockAcquire(&tag, mode, false, false);
+	tw_job_wait_for_lock(&tag, mode, "staged batch", job, batch_id);
 }
 
 void
@@ -322,9 +322,9 @@ stage_task_find(const StageBatch *batch, const char *task, StageTask *result)
 		if (dirty.speculativeToken != 0)
 			SpeculativeInsertionWait(dirty.xmin, dirty.speculativeToken);
 		else if (TransactionIdIsValid(dirty.xmin))
-			tw_job_wait(dirty.xmin, batch->job, batch->batch_id);
+			tw_job_wait_for_task(dirty.xmin, batch->job, batch->batch_id, task);
 		else if (TransactionIdIsValid(dirty.xmax))
-			tw_job_wait(dirty.xmax, batch->job, batch->batch_id);
+			tw_job_wait_for_task(dirty.xmax, batch->job, batch->batch_id, task);
 		else
 			break;
 	}

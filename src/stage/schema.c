@@ -200,9 +200,19 @@ append_checks(StringInfo buf, Relation rel)
 	List	   *context = deparse_context_for(RelationGetRelationName(rel), RelationGetRelid(rel));
 
 	for (int i = 0; constr != NULL && i < constr->num_check; i++)
-		appendStringInfo(buf, ", CHECK (%s)",
-						 deparse_expression(stringToNode(constr->check[i].ccbin), context, false,
-											false));
+	{
+		if (TW_CHECK_IS_ENFORCED(&constr->check[i]))
+			appendStringInfo(buf, ", CHECK (%s)",
+							 deparse_expression(stringToNode(constr->check[i].ccbin), context,
+												false, false));
+	}
+}
+
+/* Where everything is published, what has no key could not be changed */
+static void
+append_identity(StringInfo buf, const char *table)
+{
+	appendStringInfo(buf, "ALTER TABLE %s REPLICA IDENTITY FULL;\n", table);
 }
 
 static void
@@ -223,15 +233,14 @@ stage_is_distributed(const StageTarget *target)
 
 /*
  * As the current user, who can log in on the other nodes.  The replica identity lets Citus
- * move shards without stopping writers.
+ * move shards without stopping writers as well.
  */
 static void
 distribute(const StageTarget *target)
 {
 	stage_execute_as(GetUserId(),
-					 psprintf("ALTER TABLE %s REPLICA IDENTITY FULL;\n"
-							  "SELECT pg_catalog.create_distributed_table(%s, %s, colocate_with => %s);\n",
-							  target->staging_quoted, quote_literal_cstr(target->staging_quoted),
+					 psprintf("SELECT pg_catalog.create_distributed_table(%s, %s, colocate_with => %s);\n",
+							  quote_literal_cstr(target->staging_quoted),
 							  target->distributed_by == NULL ? "NULL" :
 							  quote_literal_cstr(target->distributed_by),
 							  quote_literal_cstr(target->quoted)));
@@ -294,6 +303,7 @@ create_part(int64 number, Oid owner, const StageTarget *target, Oid leaf_oid, bo
 	if (whole)
 		append_checks(&buf, leaf);
 	appendStringInfoString(&buf, ") USING heap;\n");
+	append_identity(&buf, quoted);
 	append_triggers(&buf, quoted, false);
 	stage_execute_as(owner, buf.data);
 	CommandCounterIncrement();
@@ -339,10 +349,12 @@ stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves, b
 	target->staging_quoted = quote_qualified_identifier(stage_schema_name(number),
 														target->staging_name);
 
-	/* what is not in pg_catalog must be written with its schema */
-	nestlevel = NewGUCNestLevel();
+	/* what is not in pg_catalog must be written with its schema, values so that they stay the same */
+	nestlevel = tw_write_portably();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("xmloption", "content", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+							 true, 0, false);
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CREATE %sTABLE %s (", logged ? "" : "UNLOGGED ",
 					 target->staging_quoted);
@@ -353,6 +365,8 @@ stage_table_create(int64 number, Oid owner, StageTarget *target, List *leaves, b
 		appendStringInfo(&buf, ") PARTITION BY %s;\n",
 						 TextDatumGetCString(DirectFunctionCall1(pg_get_partkeydef,
 																 ObjectIdGetDatum(target->target))));
+	if (logged && leaves == NIL)
+		append_identity(&buf, target->staging_quoted);
 	if (!stage_is_distributed(target))
 		append_triggers(&buf, target->staging_quoted, true);
 	stage_execute_as(owner, buf.data);
@@ -420,6 +434,15 @@ check_distribution(const StageTarget *target)
 }
 
 void
+stage_table_dropped(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TW_STAGING_LOST),
+			 errmsg("the staging table of target %s has been dropped", name),
+			 errhint("Abort the batch with tw.abort_batch and run it again.")));
+}
+
+void
 stage_table_check(const StageTarget *target)
 {
 	Relation	rel = table_open(target->target, NoLock);
@@ -428,10 +451,7 @@ stage_table_check(const StageTarget *target)
 	int			live = 0;
 
 	if (staging == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_TW_STAGING_LOST),
-				 errmsg("the staging table of target %s has been dropped", target->quoted),
-				 errhint("Abort the batch with tw.abort_batch and run it again.")));
+		stage_table_dropped(target->quoted);
 	for (int i = 0; difference == NULL && i < list_length(target->columns); i++)
 		difference = column_difference(target, rel, staging, i);
 	for (int i = 0; i < RelationGetNumberOfAttributes(staging); i++)

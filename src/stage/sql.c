@@ -9,6 +9,9 @@
  * on where both tables are in sight.  What the user wrote ends with a newline,
  * and stands in parentheses, so that a comment in it ends there.
  *
+ * Values in them, those of a key's expressions, are written as every session reads them:
+ * a time in the style SQL has an abbreviation for its zone, which may mean another one.
+ *
  * Whether a row is changed is asked with record_image_ne(), the comparison of the
  * stored values: it needs no operator of a type, and sees also a change that equality
  * does not.  As an operator, *<>, it would lose its types on the way to a Citus worker.
@@ -22,6 +25,7 @@
 #include "catalog/pg_class.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
@@ -411,8 +415,8 @@ delete_sql(const StageTarget *target)
 	return buf.data;
 }
 
-void
-stage_sql_build(const StageTarget *target, StageSql *sql)
+static void
+build(const StageTarget *target, StageSql *sql)
 {
 	memset(sql, 0, sizeof(*sql));
 	sql->command = "INSERT";
@@ -463,6 +467,15 @@ stage_sql_build(const StageTarget *target, StageSql *sql)
 	}
 }
 
+void
+stage_sql_build(const StageTarget *target, StageSql *sql)
+{
+	int			nestlevel = tw_write_portably();
+
+	build(target, sql);
+	AtEOXact_GUC(true, nestlevel);
+}
+
 /* As a message has it */
 char *
 stage_key_as_text(const StageTarget *target, const StageKey *key)
@@ -488,12 +501,16 @@ stage_sql_try(const StageTarget *target, const StageSql *sql)
 		elog(ERROR, "SPI_connect failed");
 	for (int i = 0; i < lengthof(all); i++)
 	{
+		StageTry	attempt = {target, all[i]};
+		ErrorContextCallback callback = {error_context_stack, stage_statement_callback, &attempt};
 		SPIPlanPtr	plan;
 
 		/* what it takes its rows from is made by the publish */
 		if (all[i] == NULL || (all[i] == sql->write && sql->source != NULL))
 			continue;
+		error_context_stack = &callback;
 		plan = SPI_prepare(all[i], 0, NULL);
+		error_context_stack = callback.previous;
 		if (plan == NULL)
 			elog(ERROR, "could not prepare \"%s\"", all[i]);
 		SPI_freeplan(plan);

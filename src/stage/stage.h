@@ -173,6 +173,18 @@ extern Oid	stage_target_lookup(StageTarget *target);
 extern void stage_target_load(StageTarget *target, LOCKMODE lockmode);
 extern List *stage_columns(Relation rel);	/* StageColumn */
 
+/*
+ * For the error context while a statement of ours is planned: an error in what the user wrote
+ * is shown at its place in that
+ */
+typedef struct StageTry
+{
+	const StageTarget *target;
+	const char *statement;
+} StageTry;
+
+extern void stage_statement_callback(void *arg);
+
 /* "where" as an expression over the target, which has varno 1 */
 extern Node *stage_target_where(const StageTarget *target, Relation rel);
 
@@ -196,6 +208,9 @@ extern void stage_lock_everywhere(const StageTarget *target);
 
 /* 55000 unless the staging table still has the columns of its target */
 extern void stage_table_check(const StageTarget *target);
+
+/* TW009: somebody has dropped it */
+extern pg_noreturn void stage_table_dropped(const char *name);
 
 /* Drops the schema, at once or, when somebody still uses it, later */
 extern void stage_schema_drop(int64 number);

@@ -25,6 +25,7 @@
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
+#include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -112,6 +113,42 @@ fragment_callback(void *arg)
 	errcontext("\"%s\" of target %d", fragment->name, fragment->target);
 }
 
+/* Where a text stands in a statement, when the place of the error is in it; otherwise 0 */
+static int
+place_in(const char *statement, const char *text, int place)
+{
+	for (const char *at = strstr(statement, text); at != NULL; at = strstr(at + 1, text))
+	{
+		int			before = pg_mbstrlen_with_len(statement, at - statement);
+
+		if (place > before && place <= before + pg_mbstrlen(text))
+			return place - before;
+	}
+	return 0;
+}
+
+void
+stage_statement_callback(void *arg)
+{
+	const StageTry *attempt = (StageTry *) arg;
+	const StageTarget *target = attempt->target;
+	const char *texts[] = {target->order_by, target->delete_when, target->where};
+	const char *names[] = {"order_by", "delete_when", "where"};
+
+	for (int i = 0; i < lengthof(texts); i++)
+	{
+		int			place = texts[i] == NULL || getinternalerrposition() <= 0 ? 0 :
+			place_in(attempt->statement, texts[i], getinternalerrposition());
+
+		if (place == 0)
+			continue;
+		internalerrposition(place);
+		internalerrquery(texts[i]);
+		errcontext("\"%s\" of target %d", names[i], target->number);
+		break;
+	}
+}
+
 /* The text alone must be what we make a part of our own statement */
 static void
 check_fragment(const char *text, const char *name, int number, bool order)
@@ -135,6 +172,7 @@ check_fragment(const char *text, const char *name, int number, bool order)
 		select->limitCount != NULL || select->limitOffset != NULL ||
 		select->lockingClause != NIL || select->distinctClause != NIL ||
 		list_length(select->targetList) != (order ? 0 : 1) ||
+		(!order && linitial_node(ResTarget, select->targetList)->name != NULL) ||
 		(select->sortClause != NIL) != order)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),

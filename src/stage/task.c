@@ -32,6 +32,7 @@
 #include "pgstat.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -377,6 +378,21 @@ remember(const StageBatch *batch, const char *name, bool has_epoch, int64 epoch,
 	return task;
 }
 
+/* Now rather than when the task has loaded */
+static void
+require_staging(const List *targets)
+{
+	ListCell   *lc;
+
+	foreach(lc, targets)
+	{
+		StageTarget *target = (StageTarget *) lfirst(lc);
+
+		if (get_rel_name(target->staging) == NULL)
+			stage_table_dropped(target->name);
+	}
+}
+
 static void
 return_targets(FunctionCallInfo fcinfo, const List *targets, const char *status)
 {
@@ -421,6 +437,7 @@ tw_attach_task(PG_FUNCTION_ARGS)
 	if (has_epoch)
 		stage_check_epoch(&batch, epoch);
 	targets = stage_targets(batch.number);
+	require_staging(targets);
 	if (is_committed(&batch, name))
 	{
 		stage_unlock(job, batch_id, ShareLock);

@@ -208,6 +208,22 @@ SELECT result FROM tw.atomic($$BEGIN
 END$$, '{"n": 100}');
 DROP TABLE made, victim;
 
+-- rows of an array are the values that were given, whatever the style the session writes them in
+CREATE TYPE reading AS (at timestamptz, value float8);
+SET timezone = 'Asia/Kolkata';
+SET datestyle = 'SQL, DMY';
+SET extra_float_digits = -10;
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE rows reading[];
+	SET rows = :rows;
+	RETURN (SELECT bool_and(at = '2026-01-01 00:00+00' AND value = 0.12345678901234566) FROM unnest(rows)) AND
+		(SELECT bool_and(at = '2026-01-01 00:00+00' AND value = 0.12345678901234566) FROM unnest(:rows::reading[]));
+END$$, '{"rows": [{"at": "01/01/2026 05:30", "value": 0.12345678901234566}]}');
+RESET timezone;
+RESET datestyle;
+RESET extra_float_digits;
+DROP TYPE reading;
+
 -- what params may be
 SELECT status FROM tw.atomic('BEGIN END', '{}');
 SELECT tw.atomic('BEGIN END', '[]');

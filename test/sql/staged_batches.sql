@@ -264,6 +264,7 @@ SELECT tw.publish('life', 'b8');
 \set VERBOSITY default
 DROP TABLE :s.u;
 SELECT tw.publish('life', 'b8');
+SELECT tw.attach_task('life', 'b8', 'new');
 DROP TABLE u;
 SELECT tw.publish('life', 'b8');
 ALTER TABLE renamed DROP CONSTRAINT t_pkey;

@@ -145,6 +145,53 @@ SELECT operations -> 0 -> 'command' AS command FROM tw.publish('swap', 'd1');
 INSERT INTO m VALUES ('2026-02-03', 2, 'with it');
 COMMIT;
 SELECT v, length(big) FROM m ORDER BY v;
+-- What the job's owner has made of the staging tables cannot break what the target's owner
+-- has promised of its rows: such parts are moved, and the rows are refused
+CREATE ROLE swap_loader NOLOGIN;
+GRANT USAGE ON SCHEMA swap TO swap_loader;
+CREATE TABLE kept (day int, n int CHECK (n > 0), u int) PARTITION BY LIST (day);
+CREATE UNIQUE INDEX ON kept (day, u);
+CREATE TABLE kept_1 PARTITION OF kept FOR VALUES IN (1);
+GRANT SELECT, INSERT, UPDATE, DELETE ON kept TO swap_loader;
+SET ROLE swap_loader;
+SELECT schema AS s FROM tw.open_batch('swap loader', 'e1', '[{"table": "kept", "mode": "overwrite"}]') \gset
+ALTER TABLE :s.kept_1 DROP CONSTRAINT kept_1_n_check;
+BEGIN;
+SELECT count(*) FROM tw.attach_task('swap loader', 'e1', '1');
+INSERT INTO :s.kept VALUES (1, -5, 1);
+SELECT tw.commit_task();
+COMMIT;
+ALTER TABLE :s.kept_1 ADD CONSTRAINT kept_1_n_check CHECK (n > 0) NOT VALID;
+SELECT tw.publish('swap loader', 'e1');
+SELECT tw.abort_batch('swap loader', 'e1');
+SELECT schema AS s FROM tw.open_batch('swap loader', 'e2', '[{"table": "kept", "mode": "overwrite"}]') \gset
+DROP INDEX :s.kept_1_day_u_idx;
+BEGIN;
+SELECT count(*) FROM tw.attach_task('swap loader', 'e2', '1');
+INSERT INTO :s.kept VALUES (1, 1, 1), (1, 2, 1);
+SELECT tw.commit_task();
+COMMIT;
+CREATE UNIQUE INDEX CONCURRENTLY ON :s.kept_1 (day, u);
+SELECT tw.publish('swap loader', 'e2');
+SELECT tw.abort_batch('swap loader', 'e2');
+-- what is in order is swapped, whoever has made it
+SELECT schema AS s FROM tw.open_batch('swap loader', 'e3', '[{"table": "kept", "mode": "overwrite"}]') \gset
+DROP INDEX :s.kept_1_day_u_idx;
+ALTER TABLE :s.kept_1 DROP CONSTRAINT kept_1_n_check;
+BEGIN;
+SELECT count(*) FROM tw.attach_task('swap loader', 'e3', '1');
+INSERT INTO :s.kept VALUES (1, 1, 1), (1, 2, 2);
+SELECT tw.commit_task();
+COMMIT;
+CREATE UNIQUE INDEX CONCURRENTLY ON :s.kept_1 (day, u);
+ALTER TABLE :s.kept_1 ADD CONSTRAINT kept_1_n_check CHECK (n > 0);
+SELECT operations -> 0 -> 'command' AS command FROM tw.publish('swap loader', 'e3');
+RESET ROLE;
+TABLE kept;
+
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA swap CASCADE;
+SELECT tw.reassign_job('swap loader', current_user::regrole);
+DROP OWNED BY swap_loader;
+DROP ROLE swap_loader;
