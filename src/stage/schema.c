@@ -635,6 +635,10 @@ drop_if_free(int64 number)
 		return true;
 	if (!lock_tables(oid))
 		return false;
+	/* somebody else who sweeps, or a user, may have dropped it meanwhile */
+	LockDatabaseObject(NamespaceRelationId, oid, 0, AccessExclusiveLock);
+	if (!SearchSysCacheExists1(NAMESPACEOID, ObjectIdGetDatum(oid)))
+		return true;
 	ObjectAddressSet(schema, NamespaceRelationId, oid);
 	performDeletion(&schema, DROP_CASCADE, PERFORM_DELETION_INTERNAL | PERFORM_DELETION_QUIETLY);
 	CommandCounterIncrement();
