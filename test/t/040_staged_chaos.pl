@@ -98,7 +98,7 @@ sub read_on
 	return if $reader && $reader->pumpable;
 	eval { $reader->finish } if $reader;
 	$reader = IPC::Run::start([ 'bash', '-c', 'yes "TABLE anomalies; SELECT \'polled\';" | head -n 100000 | psql "$@"', '-', @connection ],
-		'<' => \undef, '>>' => $seen, '2>' => '/dev/null');
+		'<' => \undef, '>>' => $seen, '2>>' => "$seen.err");
 }
 
 # ---------- faults ----------
@@ -198,7 +198,8 @@ wait_until_up($node);
 kill_client($reader) if $reader;
 my @polled = split /\n/, PostgreSQL::Test::Utils::slurp_file($seen);
 my %reader_saw = map { $_ => 1 } grep { $_ ne 'polled' } @polled;
-cmp_ok(scalar @polled, '>', $batches / 4, 'the reader polled ' . @polled . ' times');
+cmp_ok(scalar @polled, '>', $batches / 4, 'the reader polled ' . @polled . ' times')
+	or diag PostgreSQL::Test::Utils::slurp_file("$seen.err");
 is_deeply([ keys %reader_saw ], [], 'and never saw a part of a batch');
 is_deeply(\@wrong, [], 'data, ledger and position agreed after each batch');
 is($node->safe_psql('postgres', 'TABLE anomalies'), '', 'and at the end');

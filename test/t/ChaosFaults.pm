@@ -175,13 +175,27 @@ sub worker
 
 # ---------- the server ----------
 
+# Stops a server.  One that has stopped itself, because its recovery had no space to write to,
+# is no failure.
+sub stop
+{
+	my ($self, $node) = @_;
+
+	return if $node->stop('immediate', fail_ok => 1);
+	$node->_update_pid(0);
+	my @log = split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile);
+	my $last = join "\n", @log > 1000 ? @log[ -1000 .. -1 ] : @log;
+
+	die "the server was gone:\n$last" if $last !~ /No space left on device|due to startup process failure/;
+}
+
 # The clock may be another when it comes back
 sub immediate
 {
 	my ($self) = @_;
 
 	$self->heal;
-	$self->{node}->stop('immediate');
+	$self->stop($self->{node});
 	$self->set_clock(rand() < 0.5 ? 0 : -3600 * rand 100) if !$self->{left_out}{clock} && rand() < 0.5;
 	$self->start($self->{node});
 	return 1;
@@ -267,7 +281,7 @@ sub wal
 		last if $status != 0;
 	}
 	$disk->free;
-	$node->stop('immediate', fail_ok => 1) or $node->_update_pid(0);
+	$self->stop($node);
 	$self->start($node);
 	return 1;
 }
@@ -308,7 +322,7 @@ sub promote
 	my ($self) = @_;
 
 	$self->heal;
-	$self->{node}->stop('immediate');
+	$self->stop($self->{node});
 	$self->{standby}->promote;
 	$self->{node} = delete $self->{standby};
 	$self->{disks} = delete $self->{next_disks};
