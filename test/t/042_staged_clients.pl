@@ -9,7 +9,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
-use TransactionalWriter qw(:DEFAULT pgbouncer start_pooler);
+use TransactionalWriter qw(:DEFAULT is_running pgbouncer start_pooler);
 
 my ($python) = grep { -x && system("$_ -c 'import psycopg' 2>/dev/null") == 0 } map { "$_/python3" } split(/:/, $ENV{PATH}), '/usr/bin';
 my $node_js = system(q(node -e 'require("pg")' >/dev/null 2>&1)) == 0;
@@ -52,7 +52,7 @@ foreach my $batch (1 .. 3)
 		usleep 100_000 + rand 200_000;
 		my $i = int rand @workers;
 
-		next if !$workers[$i]{run}->pumpable;
+		next if !is_running($workers[$i]{run});
 		kill_client($workers[$i]{run});
 		$workers[$i] = worker($workers[$i]{kind}, $batch);
 		$killed++;

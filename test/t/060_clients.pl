@@ -14,7 +14,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
-use TransactionalWriter qw(:DEFAULT start_pooler);
+use TransactionalWriter qw(:DEFAULT is_running start_pooler);
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 6;
 my $dir = PostgreSQL::Test::Utils::tempdir_short();
@@ -107,7 +107,8 @@ sub kill_at_random
 		my $program = start(@command);
 
 		usleep(rand($seconds) * 1e6);
-		$alive += kill('KILL', -$program->{KIDS}[0]{PID}) && $program->pumpable ? 1 : 0;
+		$alive += is_running($program);
+		kill 'KILL', -$program->{KIDS}[0]{PID};
 		$program->finish;
 	}
 	return $alive;

@@ -17,7 +17,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT is_running);
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 25;
 my $dir = PostgreSQL::Test::Utils::tempdir_short();
@@ -186,8 +186,8 @@ foreach my $round (1 .. $rounds)
 	my $copier = start($broker, 'backfill');
 
 	usleep(150_000 + rand 300_000);
-	$kills{ kill('KILL', $copier->{pid}) && $copier->{run}->pumpable ? 'at work' : 'done' }++;
-	finish($copier);
+	$kills{ is_running($copier->{run}) ? 'at work' : 'done' }++;
+	finish($copier, 1);
 }
 is(finish(start($broker, 'backfill')), '', 'after kills, a staged batch is published');
 is($node->safe_psql('payments', q(SELECT count(*), count(DISTINCT (partition, "offset")) FROM raw_message)), '30000|30000',

@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(new_server background kill_client wait_until_up in_sleep sqlstate);
-our @EXPORT_OK = qw(session answer pgbouncer start_pooler);
+our @EXPORT_OK = qw(session answer is_running pgbouncer start_pooler);
 
 # A started server whose database postgres has the extension.  Settings are lines of
 # postgresql.conf; a server that crashes comes back by itself.
@@ -94,6 +94,16 @@ sub start_pooler
 		usleep 100_000;
 	}
 	die "pgbouncer has not come up:\n" . slurp_file("$dir/pgbouncer.log");
+}
+
+# Whether what IPC::Run has started still runs.  Its pumpable alone says yes as long as a pipe has
+# not been looked at, also the one of an empty standard input: for ever, if nobody pumps.
+sub is_running
+{
+	my ($run) = @_;
+
+	eval { $run->pump_nb if $run->pumpable };
+	return $run->pumpable ? 1 : 0;
 }
 
 # Kills at once what IPC::Run has started.  Not by its kill_kill, which begins with SIGTERM:
