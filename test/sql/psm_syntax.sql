@@ -201,10 +201,10 @@ END$$);
 
 -- Nested too deep: errors, and the session goes on
 \set VERBOSITY terse
-SELECT tw.atomic(repeat('BEGIN ', 10000) || repeat('END;', 10000));
+SELECT tw.atomic(repeat('BEGIN ', 100000) || repeat('END;', 100000));
 \echo :LAST_ERROR_SQLSTATE
-SELECT tw.atomic('BEGIN ' || repeat('IF true THEN ', 10000) || repeat('END IF;', 10000) || 'END');
-SELECT tw.atomic('BEGIN ' || repeat('LOOP ', 10000) || repeat('END LOOP;', 10000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('IF true THEN ', 100000) || repeat('END IF;', 100000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('LOOP ', 100000) || repeat('END LOOP;', 100000) || 'END');
 SELECT tw.atomic('BEGIN RETURN ' || repeat('(', 10000) || '1' || repeat(')', 10000) || '; END');
 \echo :LAST_ERROR_SQLSTATE
 \set VERBOSITY default
