@@ -381,23 +381,17 @@ check_exprs(Check *check, List *exprs)
 		(void) check_expr(check, lfirst(lc));
 }
 
-/* Strings are taken as true or false at run time, and so is JSON; a number is a mistake */
 static void
 check_condition(Check *check, PsmExpr *expr)
 {
-	Oid			boolean = BOOLOID;
 	Oid			type;
 
 	if (!check_expr(check, expr))
 		return;
 	type = expr_type(expr);
-	if (!OidIsValid(type) || type == JSONBOID || type == UNKNOWNOID ||
-		TypeCategory(type) == TYPCATEGORY_STRING ||
-		can_coerce_type(1, &type, &boolean, COERCION_ASSIGNMENT))
-		return;
-	add_problem(check, expr->pos.offset, ERRCODE_DATATYPE_MISMATCH,
-				psprintf("a condition must be of type boolean, not type %s",
-						 format_type_be(type)));
+	if (OidIsValid(type) && !psm_is_condition_type(type))
+		add_problem(check, expr->pos.offset, ERRCODE_DATATYPE_MISMATCH,
+					psprintf(PSM_NO_CONDITION, format_type_be(type)));
 }
 
 /* ---------- targets ---------- */
@@ -437,7 +431,7 @@ check_targets(Check *check, List *targets, TupleDesc columns)
 	if (columns != NULL && columns->natts != list_length(targets))
 	{
 		add_problem(check, first->pos.offset, ERRCODE_SYNTAX_ERROR,
-					psprintf("the query returns %d columns, but %d variables are given",
+					psprintf(PSM_COLUMNS_DIFFER,
 							 columns->natts, list_length(targets)));
 		columns = NULL;
 	}
