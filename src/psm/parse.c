@@ -794,6 +794,9 @@ refuse_start(PsmParser *p)
 	if (psm_is_word(token, "declare"))
 		psm_syntax_error(p, token, "A block begins with BEGIN, or a label and BEGIN.",
 						 "Declarations stand behind BEGIN.");
+	if (strncmp(p->source + token->start, "\xEF\xBB\xBF", 3) == 0)
+		psm_syntax_error(p, token, "The text begins with a byte order mark.",
+						 "Save the file as UTF-8 without one.");
 	psm_syntax_error(p, token, "A block begins with BEGIN, or a label and BEGIN.",
 					 "Write BEGIN ATOMIC before the statements, each with a semicolon, and END "
 					 "behind them.");

@@ -213,6 +213,7 @@ SELECT tw.atomic('BEGIN RETURN ' || repeat('(', 10000) || '1' || repeat(')', 100
 SELECT tw.atomic('BEGIN EXECUTE ''SELECT 1''; END');
 SELECT tw.atomic('BEGIN DECLARE x int; DECLARE c CURSOR FOR SELECT 1; OPEN c; FETCH PRIOR FROM c INTO x; END');
 SELECT tw.atomic('BEGIN \copy syntax_t FROM file.csv; END');
+SELECT tw.atomic(E'\uFEFFBEGIN END');
 SELECT tw.atomic('BEGIN RETURN WITH q AS (SELECT 1) SELECT * FROM q; END');
 
 -- Megabytes of block, as one statement and as many
