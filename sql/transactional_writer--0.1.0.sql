@@ -332,7 +332,7 @@ COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) 
 'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';
 
 CREATE FUNCTION tw.check_block(block text, params jsonb DEFAULT '{}')
-RETURNS TABLE (line int, "column" int, sqlstate text, message text)
+RETURNS TABLE (line int, "column" int, sqlstate text, message text, detail text, hint text)
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_check_block';
 COMMENT ON FUNCTION tw.check_block(text, jsonb) IS

@@ -434,7 +434,7 @@ psm_eval_bool(PsmExec *ex, PsmExpr *expr)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
 					 errmsg(PSM_NO_CONDITION, format_type_be(type)),
-					 errhint("Compare it with a value.")));
+					 errhint(PSM_NO_CONDITION_HINT)));
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod, BOOLOID, -1);
 	}
 	psm_eval_cleanup(ex);

@@ -303,6 +303,7 @@ extern void psm_subxact_end(SubTransactionId subid, bool committed);
 
 /* In cast.c */
 #define PSM_NO_CONDITION "a condition must be of type boolean, not type %s"
+#define PSM_NO_CONDITION_HINT "Compare it with a value."
 extern bool psm_is_condition_type(Oid type);
 extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
 					  Oid to_type, int32 to_typmod);
