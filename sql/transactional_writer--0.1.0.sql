@@ -346,7 +346,7 @@ CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT 
 LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run';
 COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
-'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. status, result, rows and attempts are its answer: give nothing for them. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
 
 -- ---------------------------------------------------------------------------
 -- The two-phase sink: batches in prepared transactions
@@ -625,7 +625,7 @@ CREATE PROCEDURE tw.run_chunks(job text, batch_id text, block text, first bigint
 LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run_chunks';
 COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jsonb, bigint, text, int, bigint, bigint, bigint) IS
-'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. skipped: chunks that were committed before; rows: written by this call. Errors: those of tw.run';
+'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. Its answer, to give nothing for, is chunks; skipped: those that were committed before; rows: written by this call. Errors: those of tw.run';
 
 CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
 	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
