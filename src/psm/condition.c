@@ -342,7 +342,7 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 		if (text == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("a condition's items cannot be null")));
+					 errmsg("a condition's items must not be null")));
 		oldcontext = MemoryContextSwitchTo(mcxt);
 		set_field(item_field(error, i), text);
 		MemoryContextSwitchTo(oldcontext);

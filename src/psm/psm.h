@@ -303,6 +303,9 @@ extern void psm_xact_end(bool committed);
 extern void psm_subxact_end(SubTransactionId subid, bool committed);
 
 /* In cast.c */
+#define PSM_NO_CONDITION "a condition must be of type boolean, not type %s"
+#define PSM_NO_CONDITION_HINT "Compare it with a value."
+extern bool psm_is_condition_type(Oid type);
 extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
 					  Oid to_type, int32 to_typmod);
 
@@ -346,6 +349,7 @@ extern void psm_set_null(PsmExec *ex, PsmVar *var);
 extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull);
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
+#define PSM_COLUMNS_DIFFER "number of columns (%d) does not match number of variables (%d)"
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 

@@ -209,6 +209,13 @@ SELECT tw.atomic('BEGIN RETURN ' || repeat('(', 10000) || '1' || repeat(')', 100
 \echo :LAST_ERROR_SQLSTATE
 \set VERBOSITY default
 
+-- Habits of other places: a text without IMMEDIATE, directions of FETCH, commands of psql, bare queries
+SELECT tw.atomic('BEGIN EXECUTE ''SELECT 1''; END');
+SELECT tw.atomic('BEGIN DECLARE x int; DECLARE c CURSOR FOR SELECT 1; OPEN c; FETCH PRIOR FROM c INTO x; END');
+SELECT tw.atomic('BEGIN \copy syntax_t FROM file.csv; END');
+SELECT tw.atomic(E'\uFEFFBEGIN END');
+SELECT tw.atomic('BEGIN RETURN WITH q AS (SELECT 1) SELECT * FROM q; END');
+
 -- Megabytes of block, as one statement and as many
 SELECT (tw.atomic('BEGIN RETURN length(''' || repeat('x', 5000000) || '''); END')).result;
 SELECT (tw.atomic('BEGIN DECLARE n int DEFAULT 0; ' || repeat(E'SET n = n + 1;\n', 20000) ||
