@@ -270,7 +270,7 @@ CREATE FUNCTION tw.begin_batch(job text, batch_id text, fingerprint text DEFAULT
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_begin_batch';
 COMMENT ON FUNCTION tw.begin_batch(text, text, text, bigint, bigint) IS
-'claims a batch (batch_id: 1 to 512 bytes) for this transaction: call it in the one that does the work, as on its own it commits at once. started: do the work and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008';
+'claims a batch (batch_id: 1 to 512 bytes) for this transaction: call it in the one that does the work; on its own it commits at once, with a warning (25P01). started: do the work and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008';
 
 CREATE FUNCTION tw.finish_batch(result jsonb DEFAULT NULL) RETURNS tw.outcome
 LANGUAGE C VOLATILE PARALLEL UNSAFE

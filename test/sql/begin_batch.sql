@@ -275,6 +275,34 @@ SELECT count(*) FROM tw.ledger WHERE job OPERATOR(pg_catalog.=) 'bb' AND batch_i
 RESET search_path;
 DROP SCHEMA bb_trap CASCADE;
 
+-- A claim of the client's own that no transaction block holds open is warned of, once a statement;
+-- one by a function, a block, or beside what is written is not
+CREATE TEMP TABLE target (id text);
+CREATE FUNCTION claim_and_write(id text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	s text := (tw.begin_batch('alone', id)).status;
+BEGIN
+	INSERT INTO target VALUES (id);
+	RETURN s;
+END $$;
+CREATE FUNCTION claim_in_sql(id text) RETURNS text LANGUAGE sql VOLATILE AS $$
+	SELECT status FROM tw.begin_batch('alone', id);
+	INSERT INTO target VALUES (id) RETURNING 'written' $$;
+SELECT count(*) FROM generate_series(1, 3) AS i, tw.begin_batch('alone', 'many ' || i);
+SELECT (o).status FROM (SELECT tw.begin_batch('alone', 'in the list') AS o OFFSET 0) AS x;
+SELECT (o).status FROM (SELECT tw.begin_batch('alone', 'in the list') AS o OFFSET 0) AS x;
+SELECT claim_and_write('plpgsql');
+SELECT claim_in_sql('sql');
+DO $$ BEGIN PERFORM tw.begin_batch('alone', 'do'); INSERT INTO target VALUES ('do'); END $$;
+WITH c AS (SELECT * FROM tw.begin_batch('alone', 'with')) INSERT INTO target SELECT batch_id FROM c WHERE status = 'started';
+CALL tw.run('BEGIN ATOMIC DECLARE s text; SET s = (SELECT status FROM tw.begin_batch(''alone'', ''run'')); RETURN s; END');
+SELECT status FROM tw.begin_batch('alone', 'several') \; INSERT INTO target VALUES ('several');
+BEGIN;
+SELECT status FROM tw.begin_batch('alone', 'block');
+COMMIT;
+DROP TABLE target;
+DROP FUNCTION claim_and_write, claim_in_sql;
+
 DROP VIEW bb_ledger;
 DROP TABLE bb_data;
 DROP FUNCTION bb_claim;
