@@ -178,6 +178,20 @@ bind_parameters(PsmExec *ex, Jsonb *params)
 }
 
 /*
+ * No trigger has had an event in this transaction, so none is deferred: PostgreSQL makes a memory
+ * context for them with the first.
+ */
+static bool
+nothing_deferred(void)
+{
+	for (MemoryContext child = TopTransactionContext->firstchild; child != NULL;
+		 child = child->nextchild)
+		if (strcmp(child->name, "AfterTriggerEvents") == 0)
+			return false;
+	return true;
+}
+
+/*
  * Checks all deferred constraints now, so that no success is reported that the
  * commit would take back.  The check is made in a subtransaction, which is rolled
  * back so that the caller's transaction goes on as deferred as it was, unless
@@ -191,6 +205,8 @@ check_constraints(PsmExec *ex, bool make_immediate)
 	ResourceOwner oldowner = CurrentResourceOwner;
 	ErrorData  *volatile error = NULL;
 
+	if (nothing_deferred())
+		return;
 	stmt->constraints = NIL;
 	stmt->deferred = false;
 	BeginInternalSubTransaction(NULL);
@@ -361,7 +377,7 @@ psm_block_text(FunctionCallInfo fcinfo, Jsonb **params)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("block cannot be null")));
+				 errmsg("block must not be null")));
 	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
 	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
 		ereport(ERROR,
