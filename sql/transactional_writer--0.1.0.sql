@@ -323,10 +323,16 @@ AS 'MODULE_PATHNAME', 'tw_signal_if';
 COMMENT ON FUNCTION tw.signal_if(boolean, text, text, text, text) IS
 'tw.signal when condition is true; nothing when it is false or null. Errors: 22004, 22023';
 
+CREATE FUNCTION tw.psm_atomic_support(internal) RETURNS internal
+LANGUAGE C STRICT
+AS 'MODULE_PATHNAME', 'tw_atomic_support';
+COMMENT ON FUNCTION tw.psm_atomic_support(internal) IS
+'for the planner: refuses (tw.atomic(...)).*, which would call it once for each column. Errors: 0A000';
+
 CREATE FUNCTION tw.atomic(block text, params jsonb DEFAULT '{}', job text DEFAULT NULL,
 	batch_id text DEFAULT NULL, epoch bigint DEFAULT NULL, version bigint DEFAULT NULL,
 	dry_run boolean DEFAULT false) RETURNS tw.outcome
-LANGUAGE C VOLATILE PARALLEL UNSAFE
+LANGUAGE C VOLATILE PARALLEL UNSAFE SUPPORT tw.psm_atomic_support
 AS 'MODULE_PATHNAME', 'tw_atomic';
 COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) IS
 'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';

@@ -1,11 +1,14 @@
 /*
  * argument.c
  *		Reading the arguments of our SQL functions, those that may be null and those
- *		that must be there; and what an error says of one that is long.
+ *		that must be there; what an error says of one that is long; and whether a
+ *		procedure of ours may commit where it is called.
  */
 #include "tw.h"
 
+#include "access/xact.h"
 #include "mb/pg_wchar.h"
+#include "nodes/parsenodes.h"
 #include "utils/builtins.h"
 
 /* As much of a text as an error repeats, in bytes: no identifier or gid is longer */
@@ -62,4 +65,18 @@ tw_excerpt(const char *text)
 	if (length <= EXCERPT_BYTES)
 		return text;
 	return psprintf("%.*s...", pg_mbcliplen(text, length, EXCERPT_BYTES), text);
+}
+
+/*
+ * May a procedure end the transaction that it is called in?  Not behind other statements of
+ * a pipeline, which belong to that transaction as in a block; before 18 PostgreSQL itself
+ * would let it.
+ */
+bool
+tw_call_may_commit(FunctionCallInfo fcinfo)
+{
+	CallContext *call = (CallContext *) fcinfo->context;
+
+	return call != NULL && IsA(call, CallContext) && !call->atomic &&
+		(MyXactFlags & XACT_FLAGS_PIPELINING) == 0;
 }

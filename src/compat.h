@@ -84,6 +84,14 @@
 #define TW_MY_LXID (MyProc->lxid)
 #endif
 
+/* 17: a transaction may have a time limit, of the server, a database or a role */
+#if PG_VERSION_NUM >= 170000
+#define tw_lift_transaction_timeout() \
+	SetConfigOption("transaction_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE)
+#else
+#define tw_lift_transaction_timeout() ((void) 0)
+#endif
+
 /* 17: LockHeldByMe() may count stronger locks as well */
 #if PG_VERSION_NUM >= 170000
 #define tw_lock_held(tag, mode) LockHeldByMe(tag, mode, false)

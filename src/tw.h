@@ -694,6 +694,9 @@ extern int64 tw_argument_int64(FunctionCallInfo fcinfo, int number, const char *
 /* For errors that repeat what a user wrote: the text, or if it is long its beginning and "..." */
 extern const char *tw_excerpt(const char *text);
 
+/* False: the procedure is called in a transaction that is not its own to end */
+extern bool tw_call_may_commit(FunctionCallInfo fcinfo);
+
 /* ---------- in names.c ---------- */
 
 /* What a name stood for; zero: not looked up yet */

@@ -42,6 +42,7 @@ typedef struct Watch
 {
 	Jsonb	   *params;
 	List	   *named;			/* NamedParam */
+	char	   *written;		/* the text of the query with the :name in it */
 } Watch;
 
 /* ---------- parameters ---------- */
@@ -60,7 +61,8 @@ param_literal(Watch *watch, const char *name, int location, ParseState *pstate)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_PARAMETER),
 				 errmsg("parameter \"%s\" is not given", name),
-				 errhint("Add the key \"%s\" to params.", name)));
+				 errhint("Add the key \"%s\" to params.", name),
+				 parser_errposition(pstate, location)));
 	switch (value->type)
 	{
 		case jbvNull:
@@ -225,6 +227,7 @@ query_text(Oid relid, Watch *watch, const char *predicate)
 				 errdetail_relkind_not_supported(relkind),
 				 errhint("Watch the tables it is made of, or use tw.track_reads and a query.")));
 	relation_close(rel, NoLock);
+	watch->written = pstrdup(text);
 	cut_params(watch, text);
 	alone = pstrdup(text + strlen(text) - strlen(predicate) - strlen("\n)"));
 	alone[strlen(predicate)] = '\0';
@@ -250,8 +253,18 @@ check_plan(CachedPlanSource *source)
 				 errmsg("cannot watch a condition with a volatile function")));
 }
 
+/* Puts what was written in the place of the text that was planned, which is as long */
 static void
-remember_query(const char *text, Watch *watch)
+show_written(char *where, const char *text, const Watch *watch)
+{
+	char	   *found = where == NULL ? NULL : strstr(where, text);
+
+	if (found != NULL)
+		memcpy(found, watch->written, strlen(text));
+}
+
+static void
+plan_and_remember(const char *text, Watch *watch)
 {
 	SPIPrepareOptions options = {0};
 	SPIPlanPtr	plan;
@@ -290,6 +303,30 @@ remember_query(const char *text, Watch *watch)
 	}
 	PG_END_TRY();
 	SPI_finish();
+}
+
+/* The same; errors show the parameters by their names */
+static void
+remember_query(const char *text, Watch *watch)
+{
+	MemoryContext mcxt = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		plan_and_remember(text, watch);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(mcxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		show_written(error->internalquery, text, watch);
+		show_written(error->context, text, watch);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
 }
 
 /* tw.watch(relation regclass, predicate text, params jsonb) RETURNS void */

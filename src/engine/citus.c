@@ -50,6 +50,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/varlena.h"
 
 /* A row of pg_dist_partition */
 typedef struct CitusTable
@@ -305,15 +306,38 @@ tw_citus_check_node(const char *command)
 
 /* ---------- the commit ---------- */
 
+/* Is a library of this name, with or without a directory and the suffix, in a list as settings have it? */
+static bool
+list_has_library(const char *list, const char *name)
+{
+	List	   *paths;
+	ListCell   *lc;
+	bool		found = false;
+
+	if (list == NULL || !SplitDirectoriesString(pstrdup(list), ',', &paths))
+		return false;
+	foreach(lc, paths)
+	{
+		const char *path = lfirst(lc);
+		const char *slash = last_dir_separator(path);
+		const char *file = slash != NULL ? slash + 1 : path;
+		size_t		length = strlen(name);
+
+		found |= strncmp(file, name, length) == 0 &&
+			(file[length] == '\0' || strcmp(file + length, ".so") == 0);
+	}
+	list_free_deep(paths);
+	return found;
+}
+
 /*
  * Without the library, which can only be preloaded, its tables are empty shells, and no
- * transaction spans nodes.
+ * transaction spans nodes.  That of its column store alone does not make them more.
  */
 static bool
 is_loaded(void)
 {
-	return shared_preload_libraries_string != NULL &&
-		strstr(shared_preload_libraries_string, "citus") != NULL;
+	return list_has_library(shared_preload_libraries_string, "citus");
 }
 
 /*

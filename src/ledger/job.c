@@ -333,16 +333,24 @@ job_tag(LOCKTAG *tag, const char *job, TwJobLock what)
 					   hash_bytes((const unsigned char *) job, strlen(job)), what);
 }
 
+/* session: it outlives the transaction, until it is unlocked */
+static void
+acquire(const LOCKTAG *tag, LOCKMODE mode, bool session, WaitTarget *target)
+{
+	ErrorContextCallback callback = {error_context_stack, wait_callback, target};
+
+	error_context_stack = &callback;
+	(void) LockAcquire(tag, mode, session, false);
+	error_context_stack = callback.previous;
+}
+
 void
 tw_job_wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, const char *lock, const char *job,
 					 const char *batch_id)
 {
 	WaitTarget	target = {job, batch_id, NULL, NULL, NULL, lock};
-	ErrorContextCallback callback = {error_context_stack, wait_callback, &target};
 
-	error_context_stack = &callback;
-	(void) LockAcquire(tag, mode, false, false);
-	error_context_stack = callback.previous;
+	acquire(tag, mode, false, &target);
 }
 
 void
@@ -367,8 +375,10 @@ tw_job_unlock(const char *job, TwJobLock what, LOCKMODE mode)
 void
 tw_job_hold_epoch(const char *job, LOCKTAG *tag)
 {
+	WaitTarget	target = {job, NULL, NULL, NULL, NULL, "the epoch"};
+
 	job_tag(tag, job, TW_LOCK_EPOCH);
-	(void) LockAcquire(tag, ShareLock, true, false);
+	acquire(tag, ShareLock, true, &target);
 }
 
 /*

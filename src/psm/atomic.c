@@ -16,6 +16,9 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/pathnodes.h"
+#include "nodes/supportnodes.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -24,6 +27,7 @@
 #include "utils/typcache.h"
 
 PG_FUNCTION_INFO_V1(tw_atomic);
+PG_FUNCTION_INFO_V1(tw_atomic_support);
 
 /* ---------- RETURN ---------- */
 
@@ -435,4 +439,59 @@ tw_atomic(PG_FUNCTION_ARGS)
 	else
 		run_atomic(source, length, params, &claim, &outcome);
 	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
+}
+
+/* ---------- (tw.atomic(...)).* ---------- */
+
+/* The calls of a function in a query, by the places in the text where they were written */
+typedef struct Calls
+{
+	Oid			function;
+	List	   *places;			/* integers */
+} Calls;
+
+/* True: two calls are the same one */
+static bool
+is_copied(Node *node, void *arg)
+{
+	Calls	   *calls = arg;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == calls->function)
+	{
+		int			place = ((FuncExpr *) node)->location;
+
+		if (place >= 0 && list_member_int(calls->places, place))
+			return true;
+		calls->places = lappend_int(calls->places, place);
+	}
+	return expression_tree_walker(node, is_copied, arg);
+}
+
+/*
+ * The planner asks what there is to know of a call of tw.atomic.  The answer is an error when
+ * the query has it more than once: PostgreSQL has made a copy for each column of the result,
+ * and each would run the block.
+ */
+Datum
+tw_atomic_support(PG_FUNCTION_ARGS)
+{
+	Node	   *request = (Node *) PG_GETARG_POINTER(0);
+
+	if (IsA(request, SupportRequestSimplify))
+	{
+		SupportRequestSimplify *simplify = (SupportRequestSimplify *) request;
+		Calls		calls = {simplify->fcall->funcid, NIL};
+
+		if (simplify->root != NULL &&
+			(is_copied((Node *) simplify->root->parse->targetList, &calls) ||
+			 is_copied((Node *) simplify->root->parse->returningList, &calls)))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("tw.atomic cannot be expanded to its columns"),
+					 errdetail("It would run the block once for each of them."),
+					 errhint("Write SELECT * FROM tw.atomic(...).")));
+	}
+	PG_RETURN_POINTER(NULL);
 }

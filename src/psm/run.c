@@ -237,14 +237,12 @@ psm_run_batch(PsmRun *run, TwOutcome *outcome)
 void
 psm_run_require_call(FunctionCallInfo fcinfo, const char *name)
 {
-	CallContext *call = (CallContext *) fcinfo->context;
-
-	if (call == NULL || !IsA(call, CallContext) || call->atomic)
+	if (!tw_call_may_commit(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
 				 errmsg("%s cannot run inside a transaction", name),
 				 errdetail("It begins and commits transactions of its own."),
-				 errhint("Use tw.atomic inside a transaction block or a function.")));
+				 errhint("Use tw.atomic inside a transaction block or a function. In a pipeline or a string of several statements a CALL has to be alone.")));
 }
 
 /* Copies the arguments to memory that outlives the transactions */

@@ -51,15 +51,14 @@ static void report_unknown(const char *gid);
 MemoryContext
 tw_resolution_begin(FunctionCallInfo fcinfo, const char *procedure)
 {
-	CallContext *call = (CallContext *) fcinfo->context;
 	MemoryContext mcxt;
 
-	if (call == NULL || !IsA(call, CallContext) || call->atomic)
+	if (!tw_call_may_commit(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
 				 errmsg("%s cannot run inside a transaction", procedure),
 				 errdetail("It takes effect at once, and could not be rolled back with the transaction."),
-				 errhint("CALL it outside of a transaction block and of functions; from a driver, in autocommit mode.")));
+				 errhint("CALL it outside of a transaction block and of functions; from a driver, in autocommit mode and with no other statement in its pipeline or string.")));
 	tw_batch_check_writable(psprintf("%s()", procedure));
 
 	mcxt = AllocSetContextCreate(PortalContext, "transactional_writer resolution",

@@ -397,7 +397,7 @@ compare_targets(const ListCell *a, const ListCell *b)
 }
 
 static void
-lock_targets(const List *targets)
+lock_targets(const StageBatch *batch, const List *targets)
 {
 	List	   *sorted = list_copy(targets);
 	ListCell   *lc;
@@ -406,9 +406,14 @@ lock_targets(const List *targets)
 	foreach(lc, sorted)
 	{
 		StageTarget *target = (StageTarget *) lfirst(lc);
+		LOCKMODE	mode = target->mode == STAGE_APPEND ? RowExclusiveLock : ShareRowExclusiveLock;
+		LOCKTAG		tag;
 
-		stage_target_load(target, target->mode == STAGE_APPEND ? RowExclusiveLock :
-						  ShareRowExclusiveLock);
+		/* here, so that an error can say what was waited for */
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, target->target);
+		tw_job_wait_for_lock(&tag, mode, psprintf("target %s of batch", target->name), batch->job,
+							 batch->batch_id);
+		stage_target_load(target, mode);
 		target->staging_name = get_rel_name(target->staging);
 		if (target->staging_name == NULL)
 			target->staging_name = "";
@@ -579,7 +584,7 @@ publish_batch(const StageBatch *batch, const char *audit, TwOutcome *outcome)
 	publish.newest_task = sum_rows(tasks, publish.targets);
 	foreach(lc, publish.targets)
 		((StageTarget *) lfirst(lc))->schema = stage_schema_name(batch->number);
-	lock_targets(publish.targets);
+	lock_targets(batch, publish.targets);
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");

@@ -629,6 +629,22 @@ find_key(StageTarget *target, Relation rel, List *wanted)
 	return found;
 }
 
+/* A primary key WITHOUT OVERLAPS (18): no two of its rows are at the same time, equal or not */
+static bool
+key_is_temporal(Relation rel)
+{
+	Oid			primary = TW_PRIMARY_KEY(rel);
+	Relation	index;
+	bool		temporal;
+
+	if (!OidIsValid(primary))
+		return false;
+	index = index_open(primary, AccessShareLock);
+	temporal = index->rd_index->indisexclusion;
+	index_close(index, NoLock);
+	return temporal;
+}
+
 static void
 load_key(StageTarget *target, Relation rel)
 {
@@ -650,6 +666,8 @@ load_key(StageTarget *target, Relation rel)
 			return;
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 wanted == NIL && key_is_temporal(rel) ?
+				 errmsg("the primary key of table %s is WITHOUT OVERLAPS", target->quoted) :
 				 wanted == NIL ?
 				 errmsg("table %s has no primary key", target->quoted) :
 				 errmsg("table %s has no unique index over the key of target %d",

@@ -72,6 +72,17 @@ SELECT status FROM tw.begin_batch('bb', 'star');
 SELECT (tw.finish_batch()).*;
 ROLLBACK;
 SELECT count(*) FROM bb_data WHERE v = 99;
+-- of a block without a batch as well; calls that are written twice, or made for each row, are meant
+\set insert 'tw.atomic(''BEGIN ATOMIC INSERT INTO bb_data VALUES (98); END'')'
+SELECT (:insert).*;
+INSERT INTO bb_data VALUES (97) RETURNING (:insert).*;
+DO $$BEGIN PERFORM (tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (98); END')).*; END$$;
+SELECT count(*) FROM bb_data WHERE v > 90;
+SELECT (:insert).status, (:insert).rows;
+SELECT (o).status, (o).rows FROM (SELECT :insert AS o) AS once;
+SELECT (:insert).status FROM generate_series(1, 2);
+SELECT count(*) FROM bb_data WHERE v = 98;
+DELETE FROM bb_data WHERE v = 98;
 
 -- claimed in a savepoint that is rolled back, and again
 BEGIN;

@@ -143,6 +143,9 @@ COMMIT;
 SELECT tw.watch('tracked', 'v=:"a""b"AND(id=:"c d")', '{"a\"b": 5, "c d": 1}');
 SELECT tw.watch('tracked', 'v=:"a""b"', '{"a\"c": 5}');
 SELECT tw.watch('tracked', 'v = :w', '{"v": 5}');
+-- errors show them as they were written
+SELECT tw.watch('tracked', 'v = 1 / :none AND id > :some', '{"none": 0, "some": 1}');
+SELECT tw.watch('tracked', 'v = :none AND w > :some', '{"none": 0, "some": 1}');
 SELECT tw.watch('tracked', 'v = $1', '{"v": 5}');
 SELECT tw.watch('tracked', 'v = 5', '[]');
 SELECT tw.watch('tracked', NULL);

@@ -189,6 +189,28 @@ SELECT operations -> 0 -> 'command' AS command FROM tw.publish('swap loader', 'e
 RESET ROLE;
 TABLE kept;
 
+-- An exclusion is no other, nor an index
+CREATE TABLE shut (day int, during int4range) PARTITION BY LIST (day);
+CREATE TABLE shut_1 PARTITION OF shut FOR VALUES IN (1);
+ALTER TABLE shut_1 ADD CONSTRAINT shut_1_excl EXCLUDE USING gist (during WITH &&);
+CREATE FUNCTION exclude(batch text, instead text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	s text;
+BEGIN
+	s := (tw.open_batch('swap', batch, '[{"table": "shut", "mode": "overwrite"}]')).schema;
+	EXECUTE format('ALTER TABLE %I.shut_1 DROP CONSTRAINT shut_1_during_excl; %s', s, format(instead, s));
+	PERFORM tw.attach_task('swap', batch, 'one');
+	EXECUTE format('INSERT INTO %I.shut VALUES (1, ''[1,5)''), (1, ''[4,6)'')', s);
+	PERFORM tw.commit_task();
+END $$;
+SELECT exclude('f1', 'CREATE INDEX ON %I.shut_1 USING gist (during)');
+SELECT tw.publish('swap', 'f1');
+SELECT tw.abort_batch('swap', 'f1');
+SELECT exclude('f2', 'ALTER TABLE %I.shut_1 ADD EXCLUDE USING gist (during WITH =)');
+SELECT tw.publish('swap', 'f2');
+SELECT tw.abort_batch('swap', 'f2');
+TABLE shut;
+
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA swap CASCADE;

@@ -42,6 +42,30 @@ SELECT tw.commit_task();
 ROLLBACK;
 RESET transactional_writer.claim_wait;
 ROLLBACK PREPARED 'waits';
+
+-- the target of a publish
+BEGIN;
+LOCK TABLE waits IN SHARE MODE;
+PREPARE TRANSACTION 'waits';
+SELECT status FROM tw.publish('waits', 'staged');
+ROLLBACK PREPARED 'waits';
 RESET lock_timeout;
 SELECT tw.abort_batch('waits', 'staged');
 DROP TABLE waits;
+
+-- the epoch, at the end of a batch
+SELECT tw.init_producer('waits', 'one');
+BEGIN;
+SELECT tw.init_producer('waits', 'two');
+PREPARE TRANSACTION 'waits';
+SET lock_timeout = '10ms';
+SELECT status FROM tw.begin_batch('waits', 'epoch', epoch => 1);
+BEGIN;
+SELECT status FROM tw.begin_batch('waits', 'epoch', epoch => 1);
+PREPARE TRANSACTION 'epoch';
+RESET lock_timeout;
+ROLLBACK PREPARED 'waits';
+BEGIN;
+SELECT status FROM tw.begin_batch('waits', 'epoch', epoch => 1);
+PREPARE TRANSACTION 'epoch';
+ROLLBACK PREPARED 'epoch';

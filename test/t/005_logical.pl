@@ -1,6 +1,7 @@
 # Logical replication of targets and ledger keeps a batch one transaction: a subscriber
 # never sees one without the other.  Pruning and forgetting arrive as well, and when the
-# subscriber takes over it knows what was done.
+# subscriber takes over it knows what was done.  Staged batches arrive whole through row filters, a
+# partition's root and PREPARE, and the applying of them is a writer as any other for conflict checks.
 use strict;
 use warnings;
 
@@ -10,8 +11,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TransactionalWriter;
 
-my $publisher = new_server('publisher', 'wal_level = logical');
-my $subscriber = new_server('subscriber', 'wal_level = logical');
+my $publisher = new_server('publisher', 'wal_level = logical', 'max_prepared_transactions = 5');
+my $subscriber = new_server('subscriber', 'wal_level = logical', 'max_prepared_transactions = 5');
 
 $_->safe_psql('postgres', 'CREATE TABLE t (batch text, v int); CREATE ROLE loader; GRANT ALL ON t TO loader')
   foreach $publisher, $subscriber;
@@ -85,6 +86,97 @@ my $everything = q(
 is($subscriber->safe_psql('postgres', $everything), $publisher->safe_psql('postgres', $everything),
 	'pruning, forgetting, moving epochs and failures arrive');
 is($subscriber->safe_psql('postgres', 'SELECT message FROM tw.failure'), 'new', 'also in the table without a key');
+
+# ---------- staged batches, in a database of their own ----------
+
+# What the publisher has as a partitioned table is a plain one on the subscriber, which also has
+# one region's rows only
+$_->safe_psql('postgres', 'CREATE DATABASE staged') foreach $publisher, $subscriber;
+my $common = q(
+	CREATE EXTENSION transactional_writer;
+	CREATE TABLE m (k int PRIMARY KEY, region text, v text);
+	ALTER TABLE m REPLICA IDENTITY FULL;
+	CREATE TABLE bare (k int, v int);
+	CREATE UNIQUE INDEX ON bare (k););
+$publisher->safe_psql('staged', $common . q(
+	CREATE TABLE p (day int, v int, PRIMARY KEY (day, v)) PARTITION BY LIST (day);
+	CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+	CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
+	CREATE PUBLICATION staged FOR TABLE m WHERE (region = 'eu'), TABLE bare, TABLE p, TABLE tw.job, TABLE tw.batch, TABLE tw.batch_outcome,
+		TABLE tw.source_offset, TABLE tw.failure, TABLE tw.audit WITH (publish_via_partition_root = true)));
+$subscriber->safe_psql('staged', $common . 'CREATE TABLE p (day int, v int, PRIMARY KEY (day, v))');
+my $staged = $publisher->connstr . ' dbname=staged';
+$subscriber->safe_psql('staged', "CREATE SUBSCRIPTION staged CONNECTION '$staged' PUBLICATION staged WITH (two_phase = true)");
+$subscriber->wait_for_subscription_sync($publisher, 'staged', 'staged');
+
+# Stages rows for targets, given as name => [ options, rows, ... ], as one task
+sub stage
+{
+	my ($batch, %targets) = @_;
+	my $options = join ', ', map { qq({"table": "$_", $targets{$_}[0]}) } sort keys %targets;
+	my $schema = $publisher->safe_psql('staged', qq(SELECT schema FROM tw.open_batch('s', '$batch', '[$options]')));
+	my $load = join ' ', map { my $t = $_; map { "INSERT INTO $schema.$t VALUES ($_);" } @{ $targets{$t} }[ 1 .. $#{ $targets{$t} } ] } sort keys %targets;
+
+	$publisher->safe_psql('staged', "BEGIN; SELECT tw.attach_task('s', '$batch', 'one'); $load SELECT tw.commit_task(); COMMIT");
+	return;
+}
+
+sub publish { return $publisher->safe_psql('staged', "SELECT string_agg(o ->> 'command', ' ') FROM tw.publish('s', '$_[0]') AS x, jsonb_array_elements(x.operations) AS o"); }
+
+# What the subscriber has: rows of both tables, and batches
+sub there
+{
+	$publisher->wait_for_catchup('staged');
+	return $subscriber->safe_psql('staged', q(
+		SELECT (SELECT string_agg(k || v, ' ' ORDER BY k) FROM m), (SELECT string_agg(day || ':' || v, ' ' ORDER BY day, v) FROM p),
+			(SELECT string_agg(k || ':' || v, ' ' ORDER BY k) FROM bare), (SELECT string_agg(batch_id, ' ' ORDER BY batch_id) FROM tw.ledger)));
+}
+
+stage(1, m => [ '"mode": "merge"', "1, 'eu', 'a'", "2, 'us', 'b'", "3, 'eu', 'c'", "4, 'eu', 'd'" ],
+	p => [ '"mode": "append"', '1, 10', '2, 20' ], bare => [ '"mode": "append"', '1, 1' ]);
+is(publish(1), 'INSERT MERGE INSERT', 'a publish, which swaps nothing where somebody decodes');
+is(there(), '1a 3c 4d|1:10 2:20|1:1|1', 'arrives: rows that the filter lets through, and the partitions as one table');
+
+stage(2, m => [ '"mode": "merge", "delete_when": "v = ' . "''" . 'gone' . "''" . '"', "1, 'us', 'a'", "2, 'eu', 'b'", "3, 'eu', 'C'", "4, 'eu', 'gone'" ],
+	p => [ '"mode": "overwrite", "where": "day = 1"', '1, 11', '1, 12' ]);
+is(publish(2), 'DELETE MERGE MERGE', 'rows that move into and out of the filter, and a part that is overwritten');
+is(there(), '2b 3C|1:11 1:12 2:20|1:1|1 2', 'arrive');
+
+# Without a replica identity PostgreSQL refuses the update, here and not on the subscriber
+stage(3, m => [ '"mode": "merge"', "5, 'eu', 'e'" ], bare => [ '"mode": "merge", "key": ["k"]', '1, 2', '2, 2' ]);
+is(sqlstate($publisher, q(SELECT tw.publish('s', '3')), dbname => 'staged'), '55000', 'a merge into a table without a replica identity is refused');
+is(there(), '2b 3C|1:11 1:12 2:20|1:1|1 2', 'and nothing of it arrives');
+$publisher->safe_psql('staged', 'ALTER TABLE bare REPLICA IDENTITY FULL');
+publish(3);
+is(there(), '2b 3C 5e|1:11 1:12 2:20|1:2 2:2|1 2 3', 'with one, all of the same batch does');
+
+# In two phases
+stage(4, m => [ '"mode": "overwrite"', "6, 'eu', 'f'" ], p => [ '"mode": "overwrite"', '2, 21' ]);
+$publisher->safe_psql('staged', q(BEGIN; SELECT tw.publish('s', '4'); PREPARE TRANSACTION 'publish'));
+is(there(), '2b 3C 5e|1:11 1:12 2:20|1:2 2:2|1 2 3', 'a publish that is prepared does not show');
+is($subscriber->safe_psql('staged', 'SELECT count(*) FROM pg_prepared_xacts'), '1', 'though it has arrived');
+is($publisher->safe_psql('staged', q(CALL tw.commit_prepared('publish'))), 'committed', 'until it is committed');
+is(there(), '6f|2:21|1:2 2:2|1 2 3 4', 'then it is there, ledger and all');
+is($subscriber->safe_psql('staged', q(SELECT status FROM tw.publish('s', '4'))), 'already_committed', 'and known');
+
+# Whoever reads on the subscriber meets the applying as any other writer
+foreach my $mode (qw(row predicate))
+{
+	my ($in, $out, $err) = ("BEGIN; SELECT tw.track_reads('$mode'); SELECT v FROM m WHERE k = 6; INSERT INTO reader VALUES ('$mode');\n\\echo ready\n", '', '');
+	my $reader;
+
+	$subscriber->safe_psql('staged', 'CREATE TABLE IF NOT EXISTS reader (mode text)');
+	$reader = IPC::Run::start([ 'psql', '-XqAt', '-v', 'VERBOSITY=sqlstate', '-d', $subscriber->connstr('staged') ],
+		'<' => \$in, '>' => \$out, '2>' => \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	$reader->pump until $out =~ /^ready$/m;
+	stage("5 $mode", m => [ '"mode": "merge"', "6, 'eu', '$mode'" ]);
+	publish("5 $mode");
+	like(there(), qr/^6$mode\|/, "while somebody reads, mode $mode, a publish is applied");
+	$in .= "COMMIT;\n";
+	$reader->finish;
+	like($err, qr/ERROR:\s+40001/, 'and he has read what does not hold any more');
+}
+is($subscriber->safe_psql('staged', 'SELECT count(*) FROM reader'), '0', 'so he has done nothing');
 
 # The subscriber takes over
 
