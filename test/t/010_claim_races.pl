@@ -53,7 +53,7 @@ sub writers_errors
 {
 	my ($name) = @_;
 
-	$_->finish foreach @writers;
+	is(scalar(grep { !$_->finish } @writers), 0, "$name: the writers came to their end");
 	my $errors = join '', map { PostgreSQL::Test::Utils::slurp_file("$writes.$name.$_.err") } 1 .. 8;
 	my %messages = map { s/\d+/N/gr => 1 } $errors =~ /ERROR:\s+(.*)/g;
 
@@ -137,6 +137,7 @@ COMMIT;
 ROLLBACK;
 \endif
 SQL
+cmp_ok(query(q(SELECT count(*) FROM tw.audit_log WHERE job = 'forgetting')), '>', 20, 'forgetting: batches were forgotten');
 is(query($twice), 0, 'forgetting: none is there twice');
 is(query($same), 0, 'forgetting: data and ledger say the same');
 
