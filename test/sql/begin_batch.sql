@@ -159,6 +159,10 @@ SELECT status FROM tw.begin_batch('bb', 'one');
 SELECT tw.finish_batch('{}');
 ROLLBACK;
 
+-- nor may a block finish the batch that it runs for
+SELECT tw.atomic('BEGIN ATOMIC SELECT tw.finish_batch(''1''); END', job => 'bb', batch_id => 'of a block');
+\echo :SQLSTATE
+
 -- a result too large for a row comes back as it went in
 BEGIN;
 SELECT status FROM tw.begin_batch('bb', 'large');

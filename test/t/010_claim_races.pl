@@ -181,14 +181,20 @@ is(query(q(SELECT count(*) FROM (SELECT v, lag(v) OVER (ORDER BY pg_xact_commit_
 
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE moves (n int);
+-- one that was there cannot vanish
 CREATE FUNCTION move() RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	n int := coalesce(tw.offset('moves', 'source', '0'), '0')::int;
+	why text;
 BEGIN
 	PERFORM tw.commit_offset('moves', 'source', '0', nullif(n, 0)::text, (n + 1)::text);
 	INSERT INTO moves VALUES (n + 1);
 	RETURN n;
 EXCEPTION WHEN SQLSTATE 'TW005' THEN
+	GET STACKED DIAGNOSTICS why = PG_EXCEPTION_DETAIL;
+	IF why LIKE 'It has no position%' THEN
+		RAISE '%', why;
+	END IF;
 	RETURN NULL;
 END $$;
 SQL

@@ -195,6 +195,11 @@ note join ', ', map { "$_: $answers{$_}" } sort keys %answers;
 
 # ---------- what must hold ----------
 
+is(scalar keys %faults, 5, 'each fault has struck') if $batches >= 100;
+is_deeply([ sort grep { !/^(?:open: (?:opened|already_committed|TW003)|load: (?:committed|already_committed|TW006|TW010)
+	|publish: (?:applied|already_committed|TW007|TW009|TW010)|\w+: (?:lost|57014))$/x } keys %answers ],
+	[], 'and nobody was told anything else than what comes of that');
+
 wait_until_up($node);
 kill_client($reader) if $reader;
 my @polled = split /\n/, PostgreSQL::Test::Utils::slurp_file($seen);
