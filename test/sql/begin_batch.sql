@@ -278,6 +278,13 @@ SELECT status FROM tw.begin_batch('bb', 'trapped');
 SELECT count(*) FROM tw.ledger WHERE job OPERATOR(pg_catalog.=) 'bb' AND batch_id OPERATOR(pg_catalog.=) 'trapped';
 RESET search_path;
 DROP SCHEMA bb_trap CASCADE;
+-- what was found by a name is not what has had it
+BEGIN;
+ALTER SCHEMA tw RENAME TO bb_elsewhere;
+SELECT bb_elsewhere.begin_batch('bb', 'one');
+\echo :SQLSTATE
+ROLLBACK;
+SELECT status FROM tw.begin_batch('bb', 'one');
 
 DROP VIEW bb_ledger;
 DROP TABLE bb_data;
