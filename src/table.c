@@ -49,6 +49,7 @@ typedef struct TableInfo
 	const char *name;
 	int			natts;
 	TwName		found;
+	Buffer		fetched;		/* where tw_table_fetch() found a row last */
 } TableInfo;
 
 static TableInfo tables[] =
@@ -235,6 +236,21 @@ tw_table_find(TwIndex index, Snapshot snapshot, int nkeys, const Datum *keys,
 	return found;
 }
 
+/*
+ * The table may have become shorter since a row was seen, and to read behind its end is an error.
+ * To ask for its length is a system call; a buffer that still holds the block says the same.
+ */
+static bool
+has_block(Relation rel, BlockNumber block, Buffer buffer)
+{
+	if (BufferIsValid(buffer) && ReadRecentBuffer(TW_LOCATOR(rel), MAIN_FORKNUM, block, buffer))
+	{
+		ReleaseBuffer(buffer);
+		return true;
+	}
+	return block < RelationGetNumberOfBlocks(rel);
+}
+
 bool
 tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row)
 {
@@ -242,11 +258,11 @@ tw_table_fetch(TwTable table, ItemPointer tid, Snapshot snapshot, TwRow *row)
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	bool		found;
 
-	/* the table may have become shorter since the row was seen */
-	found = ItemPointerGetBlockNumber(tid) < RelationGetNumberOfBlocks(rel) &&
+	found = has_block(rel, ItemPointerGetBlockNumber(tid), tables[table].fetched) &&
 		table_tuple_fetch_row_version(rel, tid, snapshot, slot);
 	if (found)
 	{
+		tables[table].fetched = ((BufferHeapTupleTableSlot *) slot)->buffer;
 		row->tuple = ExecCopySlotHeapTuple(slot);
 		heap_deform_tuple(row->tuple, RelationGetDescr(rel), row->values, row->nulls);
 	}

@@ -174,6 +174,20 @@ bind_parameters(PsmExec *ex, Jsonb *params)
 }
 
 /*
+ * No trigger has had an event in this transaction, so none is deferred: PostgreSQL makes a memory
+ * context for them with the first.
+ */
+static bool
+nothing_deferred(void)
+{
+	for (MemoryContext child = TopTransactionContext->firstchild; child != NULL;
+		 child = child->nextchild)
+		if (strcmp(child->name, "AfterTriggerEvents") == 0)
+			return false;
+	return true;
+}
+
+/*
  * Checks all deferred constraints now, so that no success is reported that the
  * commit would take back.  The check is made in a subtransaction, which is rolled
  * back so that the caller's transaction goes on as deferred as it was, unless
@@ -187,6 +201,8 @@ check_constraints(PsmExec *ex, bool make_immediate)
 	ResourceOwner oldowner = CurrentResourceOwner;
 	ErrorData  *volatile error = NULL;
 
+	if (nothing_deferred())
+		return;
 	stmt->constraints = NIL;
 	stmt->deferred = false;
 	BeginInternalSubTransaction(NULL);

@@ -467,7 +467,7 @@ exec_body(PsmExec *ex, PsmCompound *block)
 {
 	PsmFrame	frame = {block, ex->frames, false, false};
 	bool		atomic = block->atomic || block == ex->script->body;
-	bool		own_savepoint = !ex->savepoint.open;
+	bool		own_savepoint = !ex->savepoint.open || ex->savepoint.left;
 	PsmResult	result;
 
 	if (block->handlers == NIL && (!atomic || ex->frames == NULL))
@@ -479,7 +479,7 @@ exec_body(PsmExec *ex, PsmCompound *block)
 	result = psm_exec_stmts(ex, block->body);
 	ex->frames = frame.outer;
 	if (own_savepoint)
-		psm_savepoint_release(ex, &ex->savepoint);
+		psm_savepoint_leave(ex);
 	return result;
 }
 
@@ -654,6 +654,23 @@ psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
 	return PSM_NEXT;
 }
 
+/* Whether a statement is likely to write by itself: in a savepoint it needs one more xid */
+static bool
+may_write(PsmStmtKind kind)
+{
+	switch (kind)
+	{
+		case PSM_SQL:
+		case PSM_FOR:
+		case PSM_OPEN:
+		case PSM_EXECUTE:
+		case PSM_RETURN:
+			return true;
+		default:
+			return false;
+	}
+}
+
 PsmResult
 psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
@@ -663,6 +680,8 @@ psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
 		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
 		return psm_exec_protected(ex, stmt);
+	if (unlikely(ex->savepoint.left) && may_write(stmt->kind))
+		psm_savepoint_release(ex, &ex->savepoint);
 	return psm_exec_plain(ex, stmt);
 }
 
@@ -738,6 +757,7 @@ run_protected(PsmExec *ex)
 	PG_TRY();
 	{
 		psm_exec_stmt(ex, &ex->script->body->stmt);
+		psm_savepoint_release(ex, &ex->savepoint);
 		Assert(GetCurrentTransactionNestLevel() == level);
 	}
 	PG_CATCH();

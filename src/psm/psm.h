@@ -173,6 +173,7 @@ typedef struct PsmSavepoint
 	bool		open;
 	bool		used;			/* holds something that must stay: renew it before the next
 								 * statement */
+	bool		left;			/* open behind its block, with nothing in it: for the next block */
 	int			level;			/* nest level of the subtransaction; 0: never opened */
 	MemoryContext oldcontext;
 	ResourceOwner oldowner;
@@ -459,6 +460,7 @@ extern void psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_renew(PsmExec *ex);
+extern void psm_savepoint_leave(PsmExec *ex);
 
 /* In handle.c: running handlers */
 extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);

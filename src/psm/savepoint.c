@@ -7,7 +7,8 @@
  * subtransaction.  One is not begun for each: the open one is used on as long
  * as nothing in it has to be kept, which is known by its having no transaction
  * id and having called no volatile function (that may have taken a lock, changed
- * a setting or sent a notification), and is begun anew only behind another.  Its
+ * a setting or sent a notification), and is begun anew only behind another.  Such
+ * a one stays open behind the block, too: a loop may come by again.  Its
  * nest level is the same for all statements of an execution's outermost
  * protected block, so that catching an error at any depth means: roll back
  * down to that level.
@@ -30,6 +31,7 @@ psm_savepoint_begin(PsmExec *ex, PsmSavepoint *savepoint)
 	savepoint->level = GetCurrentTransactionNestLevel();
 	savepoint->open = true;
 	savepoint->used = false;
+	savepoint->left = false;
 
 	/* what is evaluated in here must be forgotten with it */
 	ex->econtext = NULL;
@@ -43,6 +45,7 @@ savepoint_closed(PsmExec *ex, PsmSavepoint *savepoint)
 	ex->econtext = savepoint->oldecontext;
 	savepoint->open = false;
 	savepoint->used = false;
+	savepoint->left = false;
 }
 
 void
@@ -66,15 +69,38 @@ psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint)
 	savepoint_closed(ex, savepoint);
 }
 
+static bool
+savepoint_empty(const PsmSavepoint *savepoint)
+{
+	return !savepoint->used && !TransactionIdIsValid(GetCurrentTransactionIdIfAny());
+}
+
 /* Makes the savepoint of a protected statement ready: open, and with nothing in it to keep */
 void
 psm_savepoint_renew(PsmExec *ex)
 {
 	PsmSavepoint *savepoint = &ex->savepoint;
 
-	if (savepoint->open && (savepoint->used ||
-							TransactionIdIsValid(GetCurrentTransactionIdIfAny())))
+	if (savepoint->open && !savepoint_empty(savepoint))
 		psm_savepoint_release(ex, savepoint);
 	if (!savepoint->open)
 		psm_savepoint_begin(ex, savepoint);
+	savepoint->left = false;
+}
+
+/*
+ * The outermost protected block is over.  What runs without protection before the next one can
+ * be in the savepoint as well as behind it: when it fails, the execution does.
+ */
+void
+psm_savepoint_leave(PsmExec *ex)
+{
+	PsmSavepoint *savepoint = &ex->savepoint;
+
+	if (!savepoint->open)
+		return;
+	if (savepoint_empty(savepoint))
+		savepoint->left = true;
+	else
+		psm_savepoint_release(ex, savepoint);
 }

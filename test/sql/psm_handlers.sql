@@ -655,4 +655,130 @@ BEGIN
 END$$;
 SELECT id FROM acct ORDER BY id;
 
+-- Between two blocks with handlers, nothing is undone with the second: rows, locks,
+-- settings, cursors, variables
+CREATE FUNCTION in_between() RETURNS text LANGUAGE psm AS $$
+BEGIN
+	DECLARE i int DEFAULT 0;
+	DECLARE held bigint;
+	DECLARE seen text DEFAULT '';
+	DECLARE caught int DEFAULT 0;
+	DECLARE c CURSOR FOR SELECT g FROM generate_series(1, 4) AS g;
+
+	BEGIN
+		DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET caught = caught + 1;
+		SET i = i + 1;
+	END;
+	INSERT INTO log(msg) VALUES ('between');
+	SET held = (SELECT count(pg_advisory_xact_lock(4711)));
+	SET seen = set_config('transactional_writer.block_cache', '77', true);
+	OPEN c;
+	WHILE i < 5 DO
+		BEGIN
+			DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET caught = caught + 1;
+			SET i = i + 1 / (i % 3);
+		END;
+		FETCH c INTO held;
+		SET seen = concat(seen, ' ', held);
+		SET i = i + 1;
+		IF i = 3 THEN
+			INSERT INTO log(msg) VALUES ('i is ' || i);
+		END IF;
+	END WHILE;
+	BEGIN
+		DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET caught = caught + 1;
+		SET i = 1 / 0;
+	END;
+	RETURN format('i %s, caught %s, seen %s, locks %s, setting %s', i, caught, seen,
+		(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND pid = pg_backend_pid()),
+		current_setting('transactional_writer.block_cache'));
+END $$;
+BEGIN;
+SELECT in_between();
+SELECT msg FROM log ORDER BY n;
+ROLLBACK;
+-- ... and what fails there fails the whole, to the caller's handler
+CREATE FUNCTION fails_between(bad int) RETURNS int LANGUAGE psm AS $$
+BEGIN
+	DECLARE i int DEFAULT 0;
+
+	WHILE i < 3 DO
+		BEGIN
+			DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET i = 100;
+			SET i = i + 1;
+		END;
+		IF i = bad THEN
+			SET i = i / 0;
+		END IF;
+	END WHILE;
+	RETURN i;
+END $$;
+BEGIN;
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE good int DEFAULT 0;
+	DECLARE failed int DEFAULT 0;
+
+	FOR r AS SELECT bad FROM generate_series(1, 6) AS bad DO
+		BEGIN
+			DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET failed = failed + 1;
+			SET good = good + fails_between(r.bad);
+			INSERT INTO log(msg) VALUES ('good with ' || r.bad);
+		END;
+	END FOR;
+	RETURN format('%s good, %s failed', good, failed);
+END$$);
+SELECT msg FROM log ORDER BY n;
+SELECT fails_between(2);
+ROLLBACK;
+-- ... a loop that is left from inside, an atomic block, a function that calls itself
+CREATE FUNCTION comes_again(n int) RETURNS int LANGUAGE psm AS $$
+BEGIN
+	DECLARE total int DEFAULT 0;
+
+	l: WHILE TRUE DO
+		BEGIN
+			DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET total = total + 1000;
+			IF total >= n THEN
+				LEAVE l;
+			END IF;
+			SET total = total + 1;
+		END;
+		BEGIN ATOMIC
+			DECLARE UNDO HANDLER FOR SQLEXCEPTION SET total = total + 100;
+			SET total = total + 1;
+			IF total = 2 OR total % 7 = 0 THEN
+				INSERT INTO log(msg) VALUES ('undone');
+				SET total = total / 0;
+			END IF;
+		END;
+		IF n > 1 THEN
+			SET total = total + comes_again(n - 1);
+		END IF;
+	END WHILE;
+	RETURN total;
+END $$;
+BEGIN;
+SELECT n, comes_again(n) FROM generate_series(1, 6) AS n;
+SELECT count(*) FROM log WHERE msg = 'undone';
+ROLLBACK;
+-- ... with a volatile function, and rows of a FOR loop that come in several batches
+CREATE FUNCTION notes(t text) RETURNS int LANGUAGE sql VOLATILE AS $$ INSERT INTO log(msg) VALUES (t) RETURNING 1 $$;
+BEGIN;
+SELECT result, rows FROM tw.atomic($$BEGIN
+	DECLARE noted int DEFAULT 0;
+	DECLARE failed int DEFAULT 0;
+
+	FOR r AS SELECT g FROM generate_series(1, 120) AS g DO
+		BEGIN
+			DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET failed = failed + 1;
+			SET noted = noted + 0 / (r.g % 3);
+		END;
+		SET noted = noted + notes('row ' || r.g);
+	END FOR;
+	RETURN format('%s noted, %s failed', noted, failed);
+END$$);
+SELECT count(DISTINCT msg) FROM log;
+ROLLBACK;
+DROP FUNCTION in_between, fails_between, comes_again, notes;
+
 DROP TABLE acct, log;
