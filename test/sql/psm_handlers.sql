@@ -781,6 +781,40 @@ SELECT count(DISTINCT msg) FROM log;
 ROLLBACK;
 DROP FUNCTION in_between, fails_between, comes_again, notes;
 
+-- what fails in an atomic block with handlers for something else is the whole of it, in a handler's action as well
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE n int;
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' INSERT INTO log(msg) VALUES ('whole: outer');
+	BEGIN ATOMIC
+		DECLARE EXIT HANDLER FOR SQLSTATE '23505' INSERT INTO log(msg) VALUES ('whole: inner');
+		INSERT INTO log(msg) VALUES ('whole: first');
+		SET n = 1 / 0;
+		INSERT INTO log(msg) VALUES ('whole: third');
+	END;
+	BEGIN ATOMIC
+		DECLARE EXIT HANDLER FOR SQLSTATE '45000' BEGIN
+			DECLARE EXIT HANDLER FOR SQLSTATE '23505' INSERT INTO log(msg) VALUES ('whole: inner');
+			INSERT INTO log(msg) VALUES ('whole: in the action');
+			SET n = 1 / 0;
+			INSERT INTO log(msg) VALUES ('whole: behind');
+		END;
+		INSERT INTO log(msg) VALUES ('whole: first');
+		SIGNAL SQLSTATE '45000';
+	END;
+	RETURN (SELECT string_agg(msg, ', ' ORDER BY log.n) FROM log WHERE msg LIKE 'whole%');
+END$$);
+-- the line of a declaration is its own
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE line int;
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+		GET STACKED DIAGNOSTICS line = LINE_NUMBER;
+		RETURN line;
+	END;
+	BEGIN
+		DECLARE good int DEFAULT 1;
+		DECLARE bad int DEFAULT 1 / 0;
+	END;
+END$$);
 -- what was done stays when a loop's condition fails, or a statement behind it, also what needs no transaction id
 SELECT result FROM tw.atomic($$BEGIN
 	DECLARE n int DEFAULT 2;
