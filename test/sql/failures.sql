@@ -33,6 +33,10 @@ SET transactional_writer.log_failures = off;
 CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails unseen''; END');
 RESET transactional_writer.log_failures;
 SELECT count(*) FROM fail_rows WHERE message = 'fails unseen';
+-- where nothing may be written nothing is tried, and the error is all there is
+SET default_transaction_read_only = on;
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails unseen''; END');
+RESET default_transaction_read_only;
 -- tw.atomic writes none: its transaction is the caller's
 SELECT tw.atomic('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails in atomic''; END');
 SELECT count(*) FROM fail_rows WHERE message = 'fails in atomic';

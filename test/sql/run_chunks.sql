@@ -12,6 +12,8 @@ SELECT chunk, count(*), min(id), max(id) FROM dst GROUP BY chunk ORDER BY 2;
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 10, '{"not": 13}');
 SELECT batch_id, rows, attempts FROM tw.ledger WHERE job = 'chunks' ORDER BY started_at;
 SELECT count(*) FROM dst;
+-- each chunk is known by what it did
+SELECT count(DISTINCT fingerprint) FROM tw.ledger WHERE job = 'chunks';
 -- another range, size, block: those that ran would run again in part
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 5, '{"not": 13}');
 \echo :SQLSTATE
