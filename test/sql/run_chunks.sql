@@ -20,6 +20,10 @@ CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 5, '{"not": 13}');
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 30, 10, '{"not": 13}');
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 10, '{"not": 14}');
 
+-- one number more than whole chunks
+CALL tw.run_chunks('chunks', 'edge', 'BEGIN END', 1, 21, 10);
+SELECT batch_id FROM tw.ledger WHERE job = 'chunks' AND batch_id LIKE 'edge%' ORDER BY started_at;
+
 -- A chunk that fails stops it; the same call resumes
 TRUNCATE dst;
 ALTER TABLE dst ADD CHECK (id <> 12);
