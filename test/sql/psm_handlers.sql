@@ -837,7 +837,9 @@ SELECT result FROM tw.atomic($$BEGIN
 		SET n = length(set_config('tw_test.kept', 'kept', true));
 	END;
 	SET n = 1 / 0;
-	RETURN current_setting('tw_test.kept');
+	EXECUTE IMMEDIATE 'SELECT set_config(''tw_test.too'', ''too'', true)';
+	SET n = 1 / 0;
+	RETURN concat_ws(' ', current_setting('tw_test.kept'), current_setting('tw_test.too'));
 END$$);
 -- an error behind a block with handlers leaves nothing open to who catches it
 DO $do$
