@@ -107,7 +107,7 @@ COMMENT ON TABLE tw.batch IS 'one row a committed batch, written by its claim; s
 COMMENT ON TABLE tw.batch_outcome IS 'what each committed batch did, written once when it finished; see view tw.ledger';
 COMMENT ON TABLE tw.failure IS 'errors that CALL tw.run retried or gave up on; see view tw.failures';
 COMMENT ON TABLE tw.source_offset IS 'where each job goes on reading its sources; see view tw.offsets';
-COMMENT ON TABLE tw.audit IS 'who removed what from the ledger, when and why; see view tw.audit_log';
+COMMENT ON TABLE tw.audit IS 'what was done to jobs and batches on the record; see view tw.audit_log';
 
 -- A role that was dropped is a number, which is another role's in another cluster: it goes
 -- into a dump as nobody, '-'.  What is given here stands behind SELECT the columns FROM the
@@ -198,7 +198,7 @@ COMMENT ON COLUMN tw.offsets.partition IS 'the part of it';
 COMMENT ON COLUMN tw.offsets."position" IS 'where to read on; only the writer knows what it means';
 COMMENT ON COLUMN tw.offsets.xid IS 'transaction that moved it';
 COMMENT ON COLUMN tw.offsets.moved_at IS 'when';
-COMMENT ON VIEW tw.audit_log IS 'who removed which batch from the ledger (forget_batch) or ran it again below the highest version (run_again), when and why';
+COMMENT ON VIEW tw.audit_log IS 'what was done to jobs and batches on the record: forgotten, run again, aborted, expired, given away; by whom, when and why';
 COMMENT ON COLUMN tw.audit_log.at IS 'when';
 COMMENT ON COLUMN tw.audit_log.role IS 'who did it; a name, as the log outlives roles';
 COMMENT ON COLUMN tw.audit_log.action IS 'forget_batch, run_again (below the highest version, after it was forgotten), abort_prepared, abort_batch, expire_batch or reassign_job';
@@ -270,7 +270,7 @@ CREATE FUNCTION tw.begin_batch(job text, batch_id text, fingerprint text DEFAULT
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_begin_batch';
 COMMENT ON FUNCTION tw.begin_batch(text, text, text, bigint, bigint) IS
-'claims a batch (batch_id: 1 to 512 bytes) for this transaction. started: do the work and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008';
+'claims a batch (batch_id: 1 to 512 bytes) for this transaction: call it in the one that does the work, as on its own it commits at once. started: do the work and commit; already_committed: do nothing. Errors: 22023, 25006, 42501, TW001, TW002, TW003, TW008';
 
 CREATE FUNCTION tw.finish_batch(result jsonb DEFAULT NULL) RETURNS tw.outcome
 LANGUAGE C VOLATILE PARALLEL UNSAFE
@@ -332,7 +332,7 @@ COMMENT ON FUNCTION tw.atomic(text, jsonb, text, text, bigint, bigint, boolean) 
 'runs an atomic block in the caller''s transaction, as a batch when job and batch_id are given. Errors: those of the block and of tw.begin_batch';
 
 CREATE FUNCTION tw.check_block(block text, params jsonb DEFAULT '{}')
-RETURNS TABLE (line int, "column" int, sqlstate text, message text)
+RETURNS TABLE (line int, "column" int, sqlstate text, message text, detail text, hint text)
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tw_check_block';
 COMMENT ON FUNCTION tw.check_block(text, jsonb) IS
@@ -346,7 +346,7 @@ CREATE PROCEDURE tw.run(block text, params jsonb DEFAULT '{}', job text DEFAULT 
 LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run';
 COMMENT ON PROCEDURE tw.run(text, jsonb, text, text, bigint, bigint, text, int, text, jsonb, bigint, int) IS
-'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
+'claims, runs and commits an atomic block in transactions of its own, again after a conflict (40001, 40P01), max_attempts times at most. status, result, rows and attempts are its answer: give nothing for them. conflicts: none, write, row, predicate or serializable. Errors: those of tw.atomic, and 2D000 inside a transaction block';
 
 -- ---------------------------------------------------------------------------
 -- The two-phase sink: batches in prepared transactions
@@ -625,7 +625,7 @@ CREATE PROCEDURE tw.run_chunks(job text, batch_id text, block text, first bigint
 LANGUAGE C
 AS 'MODULE_PATHNAME', 'tw_run_chunks';
 COMMENT ON PROCEDURE tw.run_chunks(text, text, text, bigint, bigint, bigint, jsonb, bigint, text, int, bigint, bigint, bigint) IS
-'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. skipped: chunks that were committed before; rows: written by this call. Errors: those of tw.run';
+'runs a block once for each chunk of first to last, with :chunk_from and :chunk_to, each a committed batch batch_id/from-to; the same call resumes where one stopped. Its answer, to give nothing for, is chunks; skipped: those that were committed before; rows: written by this call. Errors: those of tw.run';
 
 CREATE FUNCTION tw.publish_progress(OUT pid int, OUT job text, OUT batch_id text, OUT phase text,
 	OUT "table" text, OUT rows bigint, OUT total bigint, OUT started_at timestamptz,
@@ -654,7 +654,7 @@ COMMENT ON COLUMN tw.publish_progress.phase IS 'what it is doing';
 COMMENT ON COLUMN tw.publish_progress."table" IS 'target that it is at';
 COMMENT ON COLUMN tw.publish_progress.rows IS 'done in this phase';
 COMMENT ON COLUMN tw.publish_progress.total IS 'to be done in this phase';
-COMMENT ON COLUMN tw.publish_progress.percent IS 'rows of total';
+COMMENT ON COLUMN tw.publish_progress.percent IS 'rows in percent of total';
 COMMENT ON COLUMN tw.publish_progress.running IS 'time since it began';
 COMMENT ON COLUMN tw.publish_progress.phase_left IS 'time that the phase will take at this rate';
 

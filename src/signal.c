@@ -47,7 +47,8 @@ sqlstate_argument(FunctionCallInfo fcinfo, int number)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid SQLSTATE \"%s\"", tw_excerpt(given)),
-				 errdetail("A SQLSTATE to signal is five digits or upper-case letters, and not of class 00.")));
+				 errdetail("An SQLSTATE is five characters of 0 to 9 and A to Z, and does not "
+						   "begin with 00, which means success.")));
 	return sqlstate;
 }
 

@@ -119,7 +119,7 @@ tw_track_reads(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("mode cannot be null")));
+				 errmsg("mode must not be null")));
 	mode = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	if (strcmp(mode, "row") == 0)
 		tw_track_begin(TW_TRACK_ROW);

@@ -59,8 +59,8 @@ param_literal(Watch *watch, const char *name, int location, ParseState *pstate)
 	if (value == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_PARAMETER),
-				 errmsg("there is no parameter \"%s\"", name),
-				 errhint("Give it in params.")));
+				 errmsg("parameter \"%s\" is not given", name),
+				 errhint("Add the key \"%s\" to params.", name)));
 	switch (value->type)
 	{
 		case jbvNull:
@@ -303,7 +303,7 @@ tw_watch(PG_FUNCTION_ARGS)
 	if (missing != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s cannot be null", missing)));
+				 errmsg("%s must not be null", missing)));
 	watch.params = PG_GETARG_JSONB_P(2);
 	if (!JB_ROOT_IS_OBJECT(watch.params))
 		ereport(ERROR,

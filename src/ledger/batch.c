@@ -113,7 +113,8 @@ check_same(const TwClaim *claim, const TwRow *row)
 							claim->batch_id, claim->job),
 					 errdetail("Its fingerprint is \"%s\", this one's is \"%s\".",
 							   recorded, claim->fingerprint),
-					 errhint("Use another batch_id for other work.")));
+					 errhint("Use another batch_id for other work. A changed script is other work too: "
+							 "to run it under this id, call tw.forget_batch first.")));
 	}
 	if (claim->has_version && !row->nulls[TW_BATCH_VERSION])
 	{

@@ -373,7 +373,7 @@ psm_block_text(FunctionCallInfo fcinfo, Jsonb **params)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("block cannot be null")));
+				 errmsg("block must not be null")));
 	*params = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
 	if (*params == NULL || !JB_ROOT_IS_OBJECT(*params))
 		ereport(ERROR,

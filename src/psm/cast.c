@@ -10,6 +10,7 @@
 #include "psm/psm.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -272,4 +273,18 @@ psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDesc from, TupleDesc
 	}
 	MemoryContextSwitchTo(oldcontext);
 	return result;
+}
+
+/*
+ * Whether a value of this type can be a condition: booleans, and strings and
+ * JSON, which are taken as true or false at run time.  A number is a mistake.
+ */
+bool
+psm_is_condition_type(Oid type)
+{
+	Oid			boolean = BOOLOID;
+
+	return type == BOOLOID || type == JSONBOID || type == UNKNOWNOID ||
+		TypeCategory(type) == TYPCATEGORY_STRING ||
+		can_coerce_type(1, &type, &boolean, COERCION_ASSIGNMENT);
 }

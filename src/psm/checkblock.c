@@ -34,6 +34,8 @@ typedef struct Problem
 	int			offset;			/* in the script; at its end for what is missing there */
 	int			sqlstate;
 	char	   *message;
+	char	   *detail;			/* NULL: none */
+	char	   *hint;
 } Problem;
 
 typedef struct Check
@@ -63,7 +65,8 @@ static void check_statements(Check *check, List *stmts);
 /* ---------- problems ---------- */
 
 static void
-add_problem(Check *check, int offset, int sqlstate, const char *message)
+add_full_problem(Check *check, int offset, int sqlstate, const char *message,
+				 const char *detail, const char *hint)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(check->mcxt);
 	Problem    *problem = palloc(sizeof(Problem));
@@ -71,8 +74,16 @@ add_problem(Check *check, int offset, int sqlstate, const char *message)
 	problem->offset = offset;
 	problem->sqlstate = sqlstate;
 	problem->message = pstrdup(message);
+	problem->detail = detail != NULL ? pstrdup(detail) : NULL;
+	problem->hint = hint != NULL ? pstrdup(hint) : NULL;
 	check->problems = lappend(check->problems, problem);
 	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+add_problem(Check *check, int offset, int sqlstate, const char *message)
+{
+	add_full_problem(check, offset, sqlstate, message, NULL, NULL);
 }
 
 /* Error context: finds the place in the script */
@@ -217,7 +228,8 @@ try_step(Check *check, CheckStep step, void *arg, int offset, ErrorData **error)
 	if (error != NULL)
 		*error = caught;
 	else
-		add_problem(check, check->place, caught->sqlerrcode, caught->message);
+		add_full_problem(check, check->place, caught->sqlerrcode, caught->message,
+						 caught->detail, caught->hint);
 	return false;
 }
 
@@ -347,7 +359,8 @@ check_expr(Check *check, PsmExpr *expr)
 		constant_fails = expr->plan != NULL && expr->plan->plan != NULL && error != NULL &&
 			ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_DATA_EXCEPTION;
 		if (error != NULL && !constant_fails)
-			add_problem(check, check->place, error->sqlerrcode, error->message);
+			add_full_problem(check, check->place, error->sqlerrcode, error->message,
+							 error->detail, error->hint);
 		if (!constant_fails)
 			return false;
 	}
@@ -381,23 +394,18 @@ check_exprs(Check *check, List *exprs)
 		(void) check_expr(check, lfirst(lc));
 }
 
-/* Strings are taken as true or false at run time, and so is JSON; a number is a mistake */
 static void
 check_condition(Check *check, PsmExpr *expr)
 {
-	Oid			boolean = BOOLOID;
 	Oid			type;
 
 	if (!check_expr(check, expr))
 		return;
 	type = expr_type(expr);
-	if (!OidIsValid(type) || type == JSONBOID || type == UNKNOWNOID ||
-		TypeCategory(type) == TYPCATEGORY_STRING ||
-		can_coerce_type(1, &type, &boolean, COERCION_ASSIGNMENT))
-		return;
-	add_problem(check, expr->pos.offset, ERRCODE_DATATYPE_MISMATCH,
-				psprintf("a condition must be of type boolean, not type %s",
-						 format_type_be(type)));
+	if (OidIsValid(type) && !psm_is_condition_type(type))
+		add_full_problem(check, expr->pos.offset, ERRCODE_DATATYPE_MISMATCH,
+						 psprintf(PSM_NO_CONDITION, format_type_be(type)), NULL,
+						 PSM_NO_CONDITION_HINT);
 }
 
 /* ---------- targets ---------- */
@@ -437,7 +445,7 @@ check_targets(Check *check, List *targets, TupleDesc columns)
 	if (columns != NULL && columns->natts != list_length(targets))
 	{
 		add_problem(check, first->pos.offset, ERRCODE_SYNTAX_ERROR,
-					psprintf("the query returns %d columns, but %d variables are given",
+					psprintf(PSM_COLUMNS_DIFFER,
 							 columns->natts, list_length(targets)));
 		columns = NULL;
 	}
@@ -837,7 +845,7 @@ compare_problems(const ListCell *a, const ListCell *b)
 }
 
 /*
- * tw.check_block(block, params) RETURNS TABLE (line, column, sqlstate, message)
+ * tw.check_block(block, params) RETURNS TABLE (line, column, sqlstate, message, detail, hint)
  */
 Datum
 tw_check_block(PG_FUNCTION_ARGS)
@@ -869,13 +877,17 @@ tw_check_block(PG_FUNCTION_ARGS)
 	{
 		Problem    *problem = lfirst(lc);
 		PsmPos		pos = psm_pos(check.source, problem->offset);
-		Datum		values[4];
-		bool		nulls[4] = {0};
+		Datum		values[6];
+		bool		nulls[6] = {0};
 
 		values[0] = Int32GetDatum(pos.line);
 		values[1] = Int32GetDatum(pos.column);
 		values[2] = CStringGetTextDatum(unpack_sql_state(problem->sqlstate));
 		values[3] = CStringGetTextDatum(problem->message);
+		nulls[4] = problem->detail == NULL;
+		values[4] = nulls[4] ? (Datum) 0 : CStringGetTextDatum(problem->detail);
+		nulls[5] = problem->hint == NULL;
+		values[5] = nulls[5] ? (Datum) 0 : CStringGetTextDatum(problem->hint);
 		tuplestore_putvalues(rsi->setResult, rsi->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -170,10 +170,30 @@ report(const Chunks *chunks, int64 from, int64 to, const TwOutcome *outcome)
 						chunks->rows / seconds, left)));
 }
 
+typedef struct ChunkPlace
+{
+	const Chunks *chunks;
+	int64		from;
+	int64		to;
+} ChunkPlace;
+
+/* Which chunk an error is of: the call does not say it, nor does the block's own place */
+static void
+chunk_error_context(void *arg)
+{
+	const ChunkPlace *place = arg;
+
+	errcontext("chunk %lld to %lld of batch \"%s\" of job \"%s\"", (long long) place->from,
+			   (long long) place->to, tw_excerpt(place->chunks->batch_id),
+			   tw_excerpt(place->chunks->run.claim.job));
+}
+
 static void
 run_chunk(Chunks *chunks, int64 from, int64 to)
 {
 	PsmRun	   *run = &chunks->run;
+	ChunkPlace	place = {chunks, from, to};
+	ErrorContextCallback callback = {error_context_stack, chunk_error_context, &place};
 	TwOutcome	outcome;
 	MemoryContext oldcontext;
 
@@ -186,7 +206,9 @@ run_chunk(Chunks *chunks, int64 from, int64 to)
 	run->claim.fingerprint = tw_history_fingerprint(run->source, run->params);
 	MemoryContextSwitchTo(oldcontext);
 
+	error_context_stack = &callback;
 	psm_run_batch(run, &outcome);
+	error_context_stack = callback.previous;
 	chunks->done++;
 	if (outcome.status == TW_ALREADY_COMMITTED)
 		chunks->skipped++;

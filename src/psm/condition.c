@@ -3,7 +3,10 @@
  *		Conditions: choosing the handler of one, keeping one that was caught, and
  *		SIGNAL, RESIGNAL and GET DIAGNOSTICS.
  *
- * Running a handler is not for here: that executes a statement, see handle.c.
+ * Errors of class 40, cancels (57014) and TW001, TW004 pass through every
+ * handler: only the caller can do something about them.
+ *
+ * Running a handler is not for here: that executes a statement, see exec.c.
  */
 #include "psm/psm.h"
 
@@ -87,6 +90,47 @@ psm_handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found)
 	return NULL;
 }
 
+/*
+ * Does the error come out of a handler that belongs to one of the blocks around the
+ * statement?  It ran on behalf of a statement in here, but what fails in a
+ * handler fails where that is declared.  before is what was handled when the
+ * statement began.
+ */
+static bool
+failed_in_handler(const PsmExec *ex, const PsmDiagnostics *before)
+{
+	for (const PsmDiagnostics *inner = ex->diagnostics; inner != before; inner = inner->outer)
+	{
+		for (const PsmFrame *frame = ex->frames; frame != NULL; frame = frame->outer)
+		{
+			if (frame->block == inner->block && !frame->handling)
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool
+passes_every_handler(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		sqlstate == ERRCODE_QUERY_CANCELED ||
+		sqlstate == ERRCODE_TW_PRODUCER_FENCED ||
+		sqlstate == ERRCODE_TW_TRANSACTION_TIMED_OUT;
+}
+
+/*
+ * The handler, if any, for an error of a statement that began while before was what was
+ * handled
+ */
+PsmHandler *
+psm_handler_for_error(PsmExec *ex, int sqlstate, const PsmDiagnostics *before, PsmFrame **found)
+{
+	if (passes_every_handler(sqlstate) || failed_in_handler(ex, before))
+		return NULL;
+	return psm_handler_find(ex, sqlstate, true, found);
+}
+
 /* Is there a handler for a completion condition (class 01 or 02)? */
 bool
 psm_completion_handled(PsmExec *ex, int sqlstate)
@@ -94,6 +138,24 @@ psm_completion_handled(PsmExec *ex, int sqlstate)
 	PsmFrame   *frame;
 
 	return psm_handler_find(ex, sqlstate, false, &frame) != NULL;
+}
+
+/* A statement found, changed or fetched no row: 02000, if there is a handler that takes notice */
+ErrorData *
+psm_not_found(PsmExec *ex)
+{
+	ErrorData  *condition;
+	MemoryContext oldcontext;
+
+	if (ex->frames == NULL || !psm_completion_handled(ex, ERRCODE_NO_DATA))
+		return NULL;
+	oldcontext = MemoryContextSwitchTo(ex->mcxt);
+	condition = palloc0(sizeof(ErrorData));
+	condition->elevel = WARNING;
+	condition->sqlerrcode = ERRCODE_NO_DATA;
+	condition->message = pstrdup("no row was found, changed or fetched");
+	MemoryContextSwitchTo(oldcontext);
+	return condition;
 }
 
 /* ---------- keeping an error ---------- */
@@ -280,7 +342,7 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 		if (text == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("a condition's items cannot be null")));
+					 errmsg("a condition's items must not be null")));
 		oldcontext = MemoryContextSwitchTo(mcxt);
 		set_field(item_field(error, i), text);
 		MemoryContextSwitchTo(oldcontext);

@@ -4,191 +4,29 @@
  *
  * Each statement returns how it ended (PsmResult); jumps travel outwards as
  * such results until the block or loop they name takes them.  Errors are
- * PostgreSQL's own; handle.c catches them where a handler is declared, and
- * calls back to run a handler's action, which is a statement.
+ * PostgreSQL's own, caught where a handler is declared: what failed is undone, and the
+ * handler that condition.c chooses is run, which is a statement again.  Statements that
+ * hold no others are in statement.c.
  *
  * The caller has connected to SPI and owns the transaction.
  */
 #include "psm/psm.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "engine/citus.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
-#include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
-#include "utils/tuplestore.h"
 
 /* Rows that a FOR loop fetches at once: few at first, since it may stop early */
 #define FOR_FIRST_BATCH 10
 #define FOR_BATCH 100
 
-/* ---------- statements ---------- */
+static PsmResult exec_stmt(PsmExec *ex, PsmStmt *stmt);
+static PsmResult exec_stmts(PsmExec *ex, List *stmts);
+static PsmResult exec_plain(PsmExec *ex, PsmStmt *stmt);
 
-/* The type that an assignment needs, InvalidOid when it has to be seen */
-static Oid
-target_type(const PsmTarget *target)
-{
-	int			field;
-
-	if (target->field == NULL)
-		return target->var->type;
-	field = psm_row_field(target->var, target->field);
-	return field < 0 ? InvalidOid : TupleDescAttr(target->var->tupdesc, field)->atttypid;
-}
-
-static PsmResult
-exec_set(PsmExec *ex, PsmSet *stmt)
-{
-	bool		isnull;
-	Oid			type;
-	int32		typmod;
-	PsmVar	   *var = stmt->target.var;
-	Datum		value;
-
-	if (likely(!stmt->value->lone_host))
-		value = psm_eval(ex, stmt->value, &isnull, &type, &typmod);
-	else
-		value = psm_eval_for(ex, stmt->value, target_type(&stmt->target), &isnull, &type, &typmod);
-
-	/* the common case: nothing to cast, nothing to copy, nothing to free */
-	if (likely(type == var->type && var->typbyval && var->typmod == -1 &&
-			   var->kind == PSM_VAR_SCALAR && type < FirstNormalObjectId))
-	{
-		PsmValue   *v = &ex->values[var->number];
-
-		v->value = value;
-		v->isnull = isnull;
-	}
-	else
-		psm_assign(ex, &stmt->target, value, isnull, type, typmod);
-	psm_eval_cleanup(ex);
-	return PSM_NEXT;
-}
-
-static void
-set_targets_null(PsmExec *ex, List *targets)
-{
-	ListCell   *lc;
-
-	foreach(lc, targets)
-		psm_assign(ex, lfirst(lc), (Datum) 0, true, UNKNOWNOID, -1);
-}
-
-/* SET (a, b) = (query): no row sets all to null, more than one is an error */
-static PsmResult
-exec_set_row(PsmExec *ex, PsmSetRow *stmt)
-{
-	int			n = list_length(stmt->targets);
-
-	if (stmt->query != NULL)
-	{
-		SPITupleTable *tuples;
-
-		if (psm_writes_rows(psm_execute(ex, stmt->query, true, 2)))
-			psm_count_written(ex, &stmt->stmt, stmt->query, SPI_processed);
-		tuples = SPI_tuptable;
-		if (SPI_processed > 1)
-			ereport(ERROR,
-					(errcode(ERRCODE_CARDINALITY_VIOLATION),
-					 errmsg("more than one row returned to be assigned")));
-		if (SPI_processed == 1)
-			psm_assign_tuple(ex, stmt->targets, tuples->vals[0], tuples->tupdesc);
-		else
-			set_targets_null(ex, stmt->targets);
-		SPI_freetuptable(tuples);
-	}
-	else
-	{
-		Datum	   *values = palloc(n * sizeof(Datum));
-		bool	   *nulls = palloc(n * sizeof(bool));
-		Oid		   *types = palloc(n * sizeof(Oid));
-		int32	   *typmods = palloc(n * sizeof(int32));
-
-		for (int i = 0; i < n; i++)
-			values[i] = psm_eval_for(ex, list_nth(stmt->values, i),
-									 target_type(list_nth(stmt->targets, i)),
-									 &nulls[i], &types[i], &typmods[i]);
-
-		/* an assignment may free what a variable held, and a later value may be just that */
-		for (int i = 0; i < n; i++)
-		{
-			int16		typlen;
-			bool		typbyval;
-
-			get_typlenbyval(types[i], &typlen, &typbyval);
-			if (!nulls[i] && !typbyval)
-			{
-				MemoryContext oldcontext =
-					MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
-
-				values[i] = datumCopy(values[i], typbyval, typlen);
-				MemoryContextSwitchTo(oldcontext);
-			}
-		}
-		for (int i = 0; i < n; i++)
-			psm_assign(ex, list_nth(stmt->targets, i), values[i], nulls[i], types[i], typmods[i]);
-		pfree(values);
-		pfree(nulls);
-		pfree(types);
-		pfree(typmods);
-	}
-	psm_eval_cleanup(ex);
-	return PSM_NEXT;
-}
-
-/* Ends a statement's query: frees its result, and NOT FOUND when it missed all that it was for */
-static PsmResult
-end_query(PsmExec *ex, SPITupleTable *tuples, bool missed)
-{
-	if (tuples != NULL)
-		SPI_freetuptable(tuples);
-	psm_eval_cleanup(ex);
-	return missed ? psm_not_found(ex) : PSM_NEXT;
-}
-
-static PsmResult
-exec_sql(PsmExec *ex, PsmSqlStmt *stmt)
-{
-	PsmCount   *count = &ex->counts[stmt->stmt.number];
-	int			rc;
-	uint64		n;
-	SPITupleTable *tuples;
-
-	if (stmt->call)
-	{
-		/* what cannot take an output is refused before the procedure runs */
-		psm_prepare(ex, stmt->sql, CURSOR_OPT_PARALLEL_OK);
-		psm_call_check(ex, stmt->sql);
-	}
-
-	/* one row more than INTO wants, so that too many are noticed */
-	rc = psm_execute(ex, stmt->sql, stmt->into != NIL,
-					 stmt->into != NIL && !stmt->utility && strcmp(stmt->command, "SELECT") == 0
-					 ? 2 : 0);
-	n = stmt->call ? 0 : SPI_processed;
-	tuples = SPI_tuptable;
-
-	if (stmt->into != NIL)
-		psm_assign_into(ex, stmt->into, tuples, n);
-	else if (stmt->call)
-		psm_call_outputs(ex, stmt->sql, tuples);
-	count->executions++;
-	count->rows += n;
-	count->writes |= psm_writes_rows(rc) || (stmt->utility && strcmp(stmt->command, "COPY") == 0);
-	ex->row_count = n;
-	if (stmt->utility)
-	{
-		ex->savepoint.used = true;
-		count->relation = stmt->sql->spliced ? ex->run_relation : psm_expr_relation(stmt->sql);
-	}
-
-	return end_query(ex, tuples, n == 0 && (psm_writes_rows(rc) || stmt->into != NIL));
-}
+/* ---------- conditions and loops ---------- */
 
 static PsmResult
 exec_if(PsmExec *ex, PsmIf *stmt)
@@ -200,25 +38,9 @@ exec_if(PsmExec *ex, PsmIf *stmt)
 		PsmBranch  *branch = lfirst(lc);
 
 		if (psm_eval_bool(ex, branch->when))
-			return psm_exec_stmts(ex, branch->body);
+			return exec_stmts(ex, branch->body);
 	}
-	return psm_exec_stmts(ex, stmt->otherwise);
-}
-
-/* The operand's type is known when it was evaluated; the WHENs are planned for it */
-static void
-set_case_operand(PsmExec *ex, PsmCase *stmt)
-{
-	PsmVar	   *var = stmt->operand_var;
-	PsmTarget	target = {var, NULL, stmt->stmt.pos};
-	bool		isnull;
-	Oid			type;
-	int32		typmod;
-	Datum		value = psm_eval(ex, stmt->operand, &isnull, &type, &typmod);
-
-	psm_operand_describe(ex, var, type);
-	psm_assign(ex, &target, value, isnull, type, typmod);
-	psm_eval_cleanup(ex);
+	return exec_stmts(ex, stmt->otherwise);
 }
 
 static PsmResult
@@ -227,20 +49,20 @@ exec_case(PsmExec *ex, PsmCase *stmt)
 	ListCell   *lc;
 
 	if (stmt->operand != NULL && stmt->operand_var->host == NULL)
-		set_case_operand(ex, stmt);
+		psm_set_case_operand(ex, stmt);
 	foreach(lc, stmt->branches)
 	{
 		PsmBranch  *branch = lfirst(lc);
 
 		if (psm_eval_bool(ex, branch->when))
-			return psm_exec_stmts(ex, branch->body);
+			return exec_stmts(ex, branch->body);
 	}
 	if (!stmt->has_else)
 		ereport(ERROR,
 				(errcode(ERRCODE_CASE_NOT_FOUND),
 				 errmsg("no WHEN of the CASE statement matched"),
 				 errhint("Add an ELSE branch.")));
-	return psm_exec_stmts(ex, stmt->otherwise);
+	return exec_stmts(ex, stmt->otherwise);
 }
 
 /* What a loop does with the way its body ended; true: leave the loop with *result */
@@ -276,7 +98,7 @@ exec_loop(PsmExec *ex, PsmLoop *stmt)
 			if (!psm_eval_bool(ex, stmt->condition))
 				return PSM_NEXT;
 		}
-		result = psm_exec_stmts(ex, stmt->body);
+		result = exec_stmts(ex, stmt->body);
 		if (loop_ends(ex, stmt->scope, &result))
 			return result;
 		if (stmt->stmt.kind == PSM_REPEAT)
@@ -290,39 +112,7 @@ exec_loop(PsmExec *ex, PsmLoop *stmt)
 	}
 }
 
-/* ---------- FOR and cursors ---------- */
-
-/*
- * Fetches from a portal.  INSERT ... RETURNING and the like have done all of
- * their work after the first fetch, and count as what they are.
- */
-static void
-fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n)
-{
-	bool		writes = portal->strategy == PORTAL_ONE_RETURNING && portal->holdStore == NULL;
-
-	SPI_cursor_fetch(portal, true, n);
-	if (writes && portal->holdStore != NULL)
-		psm_count_written(ex, stmt, query, tuplestore_tuple_count(portal->holdStore));
-}
-
-/*
- * Opens a portal for a query; of a cursor by its own name if that is free, so
- * that SQL outside the block can find it.
- */
-static Portal
-open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
-{
-	const char *name = NULL;
-	Portal		portal;
-
-	if (cursor != NULL && SPI_cursor_find(cursor->name) == NULL)
-		name = cursor->name;
-	portal = psm_open(ex, query, name);
-	if (cursor != NULL)
-		psm_cursor_set_portal(ex, cursor, portal);
-	return portal;
-}
+/* ---------- FOR ---------- */
 
 static PsmResult
 for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
@@ -338,7 +128,7 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 		ex->stmt = &stmt->stmt;
 		if (ex->frames != NULL && ex->frames->catches_errors)
 			psm_savepoint_renew(ex);
-		fetch(ex, &stmt->stmt, stmt->query, portal, batch);
+		psm_fetch(ex, &stmt->stmt, stmt->query, portal, batch);
 		tuples = SPI_tuptable;
 		n = SPI_processed;
 		ex->savepoint.used = true;	/* it holds the batch */
@@ -347,7 +137,7 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 		{
 			CHECK_FOR_INTERRUPTS();
 			psm_row_set(ex, stmt->row, tuples->vals[i], tuples->tupdesc);
-			result = psm_exec_stmts(ex, stmt->body);
+			result = exec_stmts(ex, stmt->body);
 			ends = loop_ends(ex, stmt->scope, &result);
 		}
 		if (n < (uint64) batch)
@@ -363,7 +153,7 @@ for_rows(PsmExec *ex, PsmFor *stmt, Portal portal, long batch)
 static PsmResult
 exec_for(PsmExec *ex, PsmFor *stmt)
 {
-	Portal		portal = open_cursor(ex, stmt->query, stmt->cursor);
+	Portal		portal = psm_open_cursor(ex, stmt->query, stmt->cursor);
 	PsmOpenLoop *loop;
 	PsmResult	result;
 
@@ -389,77 +179,142 @@ exec_for(PsmExec *ex, PsmFor *stmt)
 	return result;
 }
 
+/* ---------- handlers ---------- */
+
+/*
+ * Runs a handler's action, in which neither it nor its siblings are active,
+ * and says how the statement that raised the condition ends.
+ */
 static PsmResult
-exec_open(PsmExec *ex, PsmCursorStmt *stmt)
+run_handler(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, PsmDiagnostics *diagnostics)
 {
-	PsmCursor  *cursor = stmt->cursor;
-	const char *name = ex->cursors[cursor->number];
+	PsmFrame   *frames = ex->frames;
+	PsmFrame	active = {frame->block, frame->outer, false, true};
+	PsmResult	result;
 
-	if (name != NULL && SPI_cursor_find(name) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_CURSOR_STATE),
-				 errmsg("cursor \"%s\" is already open", cursor->name)));
+	/* a handler of an atomic block that fails takes the block with it */
+	active.catches_errors = !frame->block->atomic && frame->outer != NULL &&
+		frame->outer->catches_errors;
+	ex->frames = &active;
+	diagnostics->block = frame->block;
+	diagnostics->outer = ex->diagnostics;
+	ex->diagnostics = diagnostics;
+	result = exec_stmt(ex, handler->action);
+	ex->diagnostics = diagnostics->outer;
+	ex->frames = frames;
 
-	(void) open_cursor(ex, cursor->query, cursor);
-	ex->savepoint.used = true;
-	psm_eval_cleanup(ex);
-	return PSM_NEXT;
+	if (result == PSM_NEXT && handler->kind == PSM_EXIT)
+	{
+		ex->jump = frame->block->scope;
+		return PSM_JUMP_LEAVE;
+	}
+	return result;
 }
 
+/* Hands a condition to the handler that was chosen for it */
 static PsmResult
-exec_fetch(PsmExec *ex, PsmCursorStmt *stmt)
+handle(PsmExec *ex, PsmFrame *frame, PsmHandler *handler, ErrorData *error, int line)
 {
-	Portal		portal = psm_cursor_portal(ex, stmt->cursor);
-	SPITupleTable *tuples;
-	uint64		n;
+	PsmDiagnostics *diagnostics = psm_diagnostics_make(ex, error, line);
+	PsmResult	result;
 
-	fetch(ex, &stmt->stmt, stmt->cursor->query, portal, 1);
-	tuples = SPI_tuptable;
-	n = SPI_processed;
-	ex->row_count = n;
-	ex->savepoint.used = true;
-	if (n > 0)
-		psm_assign_into(ex, stmt->into, tuples, n);
-	return end_query(ex, tuples, n == 0);
+	if (handler->kind == PSM_UNDO)
+	{
+		ex->undo_handler = handler;
+		ex->undo_diagnostics = diagnostics;
+		ex->jump = frame->block->scope;
+		return PSM_JUMP_UNDO;
+	}
+	result = run_handler(ex, frame, handler, diagnostics);
+	psm_diagnostics_free(diagnostics);
+	return result;
 }
 
+/*
+ * Runs a statement of a block that has error handlers around it.  An error is
+ * undone and handed to its handler; when there is none it goes on outwards.
+ */
 static PsmResult
-exec_close(PsmExec *ex, PsmCursorStmt *stmt)
+exec_protected(PsmExec *ex, PsmStmt *stmt)
 {
-	SPI_cursor_close(psm_cursor_portal(ex, stmt->cursor));
-	psm_cursor_set_portal(ex, stmt->cursor, NULL);
-	return PSM_NEXT;
+	PsmFrame   *frames = ex->frames;
+	PsmDiagnostics *diagnostics = ex->diagnostics;
+	PsmOpenLoop *loops = ex->loops;
+	int			line;
+	PsmSavepoint savepoint;
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ErrorData  *volatile error = NULL;
+	volatile PsmResult result = PSM_NEXT;
+	PsmHandler *volatile handler = NULL;
+	PsmFrame   *volatile frame = NULL;
+
+	psm_savepoint_renew(ex);
+	savepoint = ex->savepoint;
+	PG_TRY();
+	{
+		result = exec_plain(ex, stmt);
+	}
+	PG_CATCH();
+	{
+		PsmFrame   *found = NULL;
+
+		ex->frames = frames;
+		handler = psm_handler_for_error(ex, geterrcode(), diagnostics, &found);
+		frame = found;
+		MemoryContextSwitchTo(oldcontext);
+		error = psm_error_take(ex, handler == NULL);
+	}
+	PG_END_TRY();
+	if (error == NULL)
+		return result;
+
+	/* the savepoints of inner blocks are rolled back with this one */
+	ex->savepoint = savepoint;
+	psm_savepoint_rollback(ex, &ex->savepoint);
+	psm_loops_close(ex, loops);
+	line = psm_exec_pos(ex).line;	/* of the innermost statement that was running */
+	ex->declaring = NULL;
+	ex->expr = NULL;
+	ex->run_text = NULL;
+	ex->eval_tuples = NULL;		/* freed with the subtransaction */
+	ex->more_tuples = NIL;
+
+	/* handlers that failed stay on record until the error they raised is handled */
+	if (handler == NULL)
+		ReThrowError(error);
+	while (ex->diagnostics != diagnostics)
+	{
+		PsmDiagnostics *inner = ex->diagnostics;
+
+		ex->diagnostics = inner->outer;
+		psm_diagnostics_free(inner);
+	}
+	return handle(ex, frame, handler, error, line);
+}
+
+/*
+ * Raises a completion condition for which there is a handler.  Takes condition
+ * over; only the fields that diagnostics show need to be set.
+ */
+static PsmResult
+completion(PsmExec *ex, ErrorData *condition)
+{
+	PsmFrame   *frame;
+	PsmHandler *handler = psm_handler_find(ex, condition->sqlerrcode, false, &frame);
+
+	return handle(ex, frame, handler, condition, ex->stmt->pos.line);
+}
+
+/* A statement has missed all rows that it was for */
+static PsmResult
+not_found(PsmExec *ex)
+{
+	ErrorData  *condition = psm_not_found(ex);
+
+	return condition != NULL ? completion(ex, condition) : PSM_NEXT;
 }
 
 /* ---------- blocks ---------- */
-
-/* Declarations are evaluated at each entry, outside the block's own handlers */
-static void
-enter_scope(PsmExec *ex, PsmCompound *block)
-{
-	ListCell   *lc;
-
-	foreach(lc, block->vars)
-	{
-		PsmVar	   *var = lfirst(lc);
-
-		ex->declaring = var;
-		if (var->init == NULL)
-			psm_set_null(ex, var);
-		else
-		{
-			PsmTarget	target = {var, NULL, var->pos};
-			bool		isnull;
-			Oid			type;
-			int32		typmod;
-			Datum		value = psm_eval_for(ex, var->init, var->type, &isnull, &type, &typmod);
-
-			psm_assign(ex, &target, value, isnull, type, typmod);
-		}
-		psm_eval_cleanup(ex);
-	}
-	ex->declaring = NULL;
-}
 
 /* The body of a block, with its handlers active */
 static PsmResult
@@ -471,12 +326,12 @@ exec_body(PsmExec *ex, PsmCompound *block)
 	PsmResult	result;
 
 	if (block->handlers == NIL && (!atomic || ex->frames == NULL))
-		return psm_exec_stmts(ex, block->body);
+		return exec_stmts(ex, block->body);
 
 	frame.catches_errors = block->catches_errors ||
 		(!atomic && ex->frames != NULL && ex->frames->catches_errors);
 	ex->frames = &frame;
-	result = psm_exec_stmts(ex, block->body);
+	result = exec_stmts(ex, block->body);
 	ex->frames = frame.outer;
 	if (own_savepoint)
 		psm_savepoint_leave(ex);
@@ -520,7 +375,7 @@ run_undoable(PsmExec *ex, PsmCompound *block, PsmHandler *undo)
 		{
 			PsmFrame	frame = {block, ex->frames, false, false};
 
-			result = psm_handler_run(ex, &frame, undo, ex->undo_diagnostics);
+			result = run_handler(ex, &frame, undo, ex->undo_diagnostics);
 		}
 	}
 	PG_CATCH();
@@ -576,7 +431,7 @@ exec_compound(PsmExec *ex, PsmCompound *block)
 {
 	PsmResult	result;
 
-	enter_scope(ex, block);
+	psm_enter_scope(ex, block);
 	if (has_undo(block) || (block->atomic && block != ex->script->body &&
 							ex->frames != NULL && ex->frames->catches_errors))
 		result = exec_undoable(ex, block);
@@ -590,32 +445,32 @@ exec_compound(PsmExec *ex, PsmCompound *block)
 	return result;
 }
 
-/* ---------- conditions ---------- */
+/* ---------- dispatch ---------- */
 
 static PsmResult
 exec_signal(PsmExec *ex, PsmSignal *stmt)
 {
 	ErrorData  *condition = psm_signal(ex, stmt);
 
-	return condition != NULL ? psm_completion(ex, condition) : PSM_NEXT;
+	return condition != NULL ? completion(ex, condition) : PSM_NEXT;
 }
 
-/* ---------- dispatch ---------- */
-
 /* Runs one statement, errors going straight outwards */
-PsmResult
-psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
+static PsmResult
+exec_plain(PsmExec *ex, PsmStmt *stmt)
 {
 	switch (stmt->kind)
 	{
 		case PSM_COMPOUND:
 			return exec_compound(ex, (PsmCompound *) stmt);
 		case PSM_SET:
-			return exec_set(ex, (PsmSet *) stmt);
+			psm_exec_set(ex, (PsmSet *) stmt);
+			return PSM_NEXT;
 		case PSM_SET_ROW:
-			return exec_set_row(ex, (PsmSetRow *) stmt);
+			psm_exec_set_row(ex, (PsmSetRow *) stmt);
+			return PSM_NEXT;
 		case PSM_SQL:
-			return exec_sql(ex, (PsmSqlStmt *) stmt);
+			return psm_exec_sql(ex, (PsmSqlStmt *) stmt) ? not_found(ex) : PSM_NEXT;
 		case PSM_IF:
 			return exec_if(ex, (PsmIf *) stmt);
 		case PSM_CASE:
@@ -633,11 +488,13 @@ psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
 			ex->jump = ((PsmJump *) stmt)->target;
 			return PSM_JUMP_ITERATE;
 		case PSM_OPEN:
-			return exec_open(ex, (PsmCursorStmt *) stmt);
+			psm_exec_open(ex, (PsmCursorStmt *) stmt);
+			return PSM_NEXT;
 		case PSM_FETCH:
-			return exec_fetch(ex, (PsmCursorStmt *) stmt);
+			return psm_exec_fetch(ex, (PsmCursorStmt *) stmt) ? not_found(ex) : PSM_NEXT;
 		case PSM_CLOSE:
-			return exec_close(ex, (PsmCursorStmt *) stmt);
+			psm_exec_close(ex, (PsmCursorStmt *) stmt);
+			return PSM_NEXT;
 		case PSM_SIGNAL:
 		case PSM_RESIGNAL:
 			return exec_signal(ex, (PsmSignal *) stmt);
@@ -645,7 +502,7 @@ psm_exec_plain(PsmExec *ex, PsmStmt *stmt)
 			psm_get_diagnostics(ex, (PsmGetDiagnostics *) stmt);
 			return PSM_NEXT;
 		case PSM_EXECUTE:
-			return psm_exec_immediate(ex, (PsmExecute *) stmt) ? psm_not_found(ex) : PSM_NEXT;
+			return psm_exec_immediate(ex, (PsmExecute *) stmt) ? not_found(ex) : PSM_NEXT;
 		case PSM_RETURN:
 			ex->do_return(ex, (PsmReturn *) stmt);
 			return PSM_RETURNED;
@@ -671,29 +528,29 @@ may_write(PsmStmtKind kind)
 	}
 }
 
-PsmResult
-psm_exec_stmt(PsmExec *ex, PsmStmt *stmt)
+static PsmResult
+exec_stmt(PsmExec *ex, PsmStmt *stmt)
 {
 	CHECK_FOR_INTERRUPTS();
 	ex->stmt = stmt;
 	if (unlikely(psm_timed_out))
 		psm_timeout_check();
 	if (unlikely(ex->frames != NULL) && ex->frames->catches_errors)
-		return psm_exec_protected(ex, stmt);
+		return exec_protected(ex, stmt);
 	if (unlikely(ex->savepoint.left) && may_write(stmt->kind))
 		psm_savepoint_release(ex, &ex->savepoint);
-	return psm_exec_plain(ex, stmt);
+	return exec_plain(ex, stmt);
 }
 
-PsmResult
-psm_exec_stmts(PsmExec *ex, List *stmts)
+static PsmResult
+exec_stmts(PsmExec *ex, List *stmts)
 {
 	ListCell   *lc;
 
 	check_stack_depth();
 	foreach(lc, stmts)
 	{
-		PsmResult	result = psm_exec_stmt(ex, lfirst(lc));
+		PsmResult	result = exec_stmt(ex, lfirst(lc));
 
 		if (unlikely(result != PSM_NEXT))
 			return result;
@@ -756,7 +613,7 @@ run_protected(PsmExec *ex)
 
 	PG_TRY();
 	{
-		psm_exec_stmt(ex, &ex->script->body->stmt);
+		exec_stmt(ex, &ex->script->body->stmt);
 		psm_savepoint_release(ex, &ex->savepoint);
 		Assert(GetCurrentTransactionNestLevel() == level);
 	}
@@ -790,7 +647,7 @@ psm_exec_run(PsmExec *ex)
 	if (ex->script->has_handlers)
 		run_protected(ex);
 	else
-		psm_exec_stmt(ex, &ex->script->body->stmt);
+		exec_stmt(ex, &ex->script->body->stmt);
 	psm_timeout_check();
 
 	error_context_stack = context.previous;

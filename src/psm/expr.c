@@ -429,7 +429,14 @@ psm_eval_bool(PsmExec *ex, PsmExpr *expr)
 	Datum		value = psm_eval_for(ex, expr, BOOLOID, &isnull, &type, &typmod);
 
 	if (type != BOOLOID)
+	{
+		if (!psm_is_condition_type(type))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg(PSM_NO_CONDITION, format_type_be(type)),
+					 errhint(PSM_NO_CONDITION_HINT)));
 		value = psm_cast(psm_econtext(ex), value, &isnull, type, typmod, BOOLOID, -1);
+	}
 	psm_eval_cleanup(ex);
 	return !isnull && DatumGetBool(value);
 }

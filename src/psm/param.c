@@ -833,6 +833,13 @@ json_to_type(JsonbValue *value, Oid type, bool *isnull)
 	return OidInputFunctionCall(input, text, ioparam, -1);
 }
 
+/* Which parameter cannot be converted; a statement may have many */
+static void
+host_error_context(void *arg)
+{
+	errcontext("parameter \"%s\"", tw_excerpt(arg));
+}
+
 /*
  * A parameter of the script as a value of type; converted once per execution
  * and type.  Errors: those of the type's input function.
@@ -873,7 +880,14 @@ psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull)
 		datum->value = CStringGetDatum(text);
 	}
 	else
+	{
+		ErrorContextCallback context = {error_context_stack, host_error_context,
+		ex->script->hosts[host].written};
+
+		error_context_stack = &context;
 		datum->value = json_to_type(value, type, &datum->isnull);
+		error_context_stack = context.previous;
+	}
 	datum->next = ex->host_datums[host];
 	ex->host_datums[host] = datum;
 	MemoryContextSwitchTo(oldcontext);

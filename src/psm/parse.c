@@ -135,7 +135,9 @@ refuse_foreign(PsmParser *p)
 	if (token->type != PSM_TOK_IDENT || token->quoted)
 	{
 		if (token->type != '(')
-			psm_syntax_error(p, token, "A statement was expected here.", NULL);
+			psm_syntax_error(p, token, "A statement was expected here.",
+							 p->source[token->start] == '\\' ?
+							 "Commands of psql cannot stand in a block." : NULL);
 		return;
 	}
 	if (psm_is_word(token, "declare"))
@@ -244,7 +246,7 @@ parse_end(PsmParser *p, const char *word, const PsmToken *first)
 		psm_syntax_error(p, CURRENT(p), detail, NULL);
 	if (!psm_is_word(NEXT(p, 1), word))
 		psm_syntax_error(p, NEXT(p, 1), detail,
-						 strcmp(word, "if") == 0 && p->at > 0 && NEXT(p, 1)->type == ';' ?
+						 strcmp(word, "if") == 0 && p->at > 0 && (NEXT(p, 1)->type == ';' || NEXT(p, 1)->type == 0) ?
 						 "ELSE IF opens an IF of its own; ELSEIF goes on with the same one." : NULL);
 	p->at += 2;
 	pfree(upper);
@@ -687,8 +689,9 @@ parse_fetch(PsmParser *p, const PsmToken *label)
 	p->at++;
 	if (psm_is_word(CURRENT(p), "next") && psm_is_word(NEXT(p, 1), "from"))
 		p->at += 2;
-	else
-		(void) psm_accept_word(p, "from");
+	else if (!psm_accept_word(p, "from") && psm_is_word(NEXT(p, 1), "from"))
+		psm_syntax_error(p, CURRENT(p), NULL,
+						 "FETCH only goes forward, a row at a time: FETCH cursor INTO ...");
 	stmt->cursor = psm_find_cursor(p, psm_expect_name(p, "The name of a cursor"));
 	psm_expect_word(p, "into", "INTO and the variables to fetch into were expected here.");
 	stmt->into = psm_parse_into(p);
@@ -707,7 +710,12 @@ parse_execute(PsmParser *p, const PsmToken *label)
 	PsmExecute *stmt;
 
 	if (!psm_is_word(NEXT(p, 1), "immediate"))
+	{
+		if (NEXT(p, 1)->type == PSM_TOK_SCONST)
+			psm_syntax_error(p, NEXT(p, 1), NULL,
+							 "The text of a statement is run by EXECUTE IMMEDIATE.");
 		return psm_parse_sql(p);
+	}
 
 	stmt = psm_new_stmt(p, sizeof(PsmExecute), PSM_EXECUTE, CURRENT(p));
 	p->at += 2;
@@ -786,6 +794,9 @@ refuse_start(PsmParser *p)
 	if (psm_is_word(token, "declare"))
 		psm_syntax_error(p, token, "A block begins with BEGIN, or a label and BEGIN.",
 						 "Declarations stand behind BEGIN.");
+	if (strncmp(p->source + token->start, "\xEF\xBB\xBF", 3) == 0)
+		psm_syntax_error(p, token, "The text begins with a byte order mark.",
+						 "Save the file as UTF-8 without one.");
 	psm_syntax_error(p, token, "A block begins with BEGIN, or a label and BEGIN.",
 					 "Write BEGIN ATOMIC before the statements, each with a semicolon, and END "
 					 "behind them.");

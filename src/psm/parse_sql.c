@@ -615,6 +615,8 @@ parse_piece(PsmParser *p, int stops, RawParseMode mode, const char *what)
 PsmExpr *
 psm_parse_expr(PsmParser *p, int stops, const char *what)
 {
+	if (psm_is_word(CURRENT(p), "select") || psm_is_word(CURRENT(p), "with"))
+		psm_syntax_error(p, CURRENT(p), NULL, "A query in an expression stands in parentheses.");
 	return parse_piece(p, stops, RAW_PARSE_PLPGSQL_EXPR, what);
 }
 

@@ -303,6 +303,9 @@ extern void psm_xact_end(bool committed);
 extern void psm_subxact_end(SubTransactionId subid, bool committed);
 
 /* In cast.c */
+#define PSM_NO_CONDITION "a condition must be of type boolean, not type %s"
+#define PSM_NO_CONDITION_HINT "Compare it with a value."
+extern bool psm_is_condition_type(Oid type);
 extern Datum psm_cast(ExprContext *econtext, Datum value, bool *isnull, Oid type, int32 typmod,
 					  Oid to_type, int32 to_typmod);
 
@@ -346,6 +349,7 @@ extern void psm_set_null(PsmExec *ex, PsmVar *var);
 extern void psm_argument_set(PsmExec *ex, PsmVar *var, Datum value, bool isnull);
 extern void psm_assign(PsmExec *ex, const PsmTarget *target, Datum value, bool isnull, Oid type,
 					   int32 typmod);
+#define PSM_COLUMNS_DIFFER "number of columns (%d) does not match number of variables (%d)"
 extern void psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc);
 extern void psm_assign_into(PsmExec *ex, List *into, SPITupleTable *tuples, uint64 n);
 
@@ -395,9 +399,18 @@ psm_eval_cleanup(PsmExec *ex)
 /* In exec.c */
 extern PsmExec *psm_exec_create(PsmScript *script);
 extern void psm_exec_run(PsmExec *ex);
-extern PsmResult psm_exec_stmts(PsmExec *ex, List *stmts);
-extern PsmResult psm_exec_stmt(PsmExec *ex, PsmStmt *stmt);
-extern PsmResult psm_exec_plain(PsmExec *ex, PsmStmt *stmt);
+
+/* In statement.c: statements that hold no others; true: not a row was found */
+extern void psm_exec_set(PsmExec *ex, PsmSet *stmt);
+extern void psm_exec_set_row(PsmExec *ex, PsmSetRow *stmt);
+extern void psm_set_case_operand(PsmExec *ex, PsmCase *stmt);
+extern void psm_enter_scope(PsmExec *ex, PsmCompound *block);
+extern bool psm_exec_sql(PsmExec *ex, PsmSqlStmt *stmt);
+extern void psm_fetch(PsmExec *ex, PsmStmt *stmt, PsmExpr *query, Portal portal, long n);
+extern Portal psm_open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor);
+extern void psm_exec_open(PsmExec *ex, PsmCursorStmt *stmt);
+extern bool psm_exec_fetch(PsmExec *ex, PsmCursorStmt *stmt);
+extern void psm_exec_close(PsmExec *ex, PsmCursorStmt *stmt);
 
 /* In position.c: where in the script an error comes from */
 
@@ -421,6 +434,9 @@ extern int	psm_char_offset(const char *text, int pos);
 
 /* In condition.c */
 extern PsmHandler *psm_handler_find(PsmExec *ex, int sqlstate, bool failed, PsmFrame **found);
+extern PsmHandler *psm_handler_for_error(PsmExec *ex, int sqlstate,
+										 const PsmDiagnostics *before, PsmFrame **found);
+extern ErrorData *psm_not_found(PsmExec *ex);
 extern bool psm_completion_handled(PsmExec *ex, int sqlstate);
 extern ErrorData *psm_error_take(PsmExec *ex, bool passing);
 extern PsmDiagnostics *psm_diagnostics_make(PsmExec *ex, ErrorData *error, int line);
@@ -461,13 +477,6 @@ extern void psm_savepoint_release(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_rollback(PsmExec *ex, PsmSavepoint *savepoint);
 extern void psm_savepoint_renew(PsmExec *ex);
 extern void psm_savepoint_leave(PsmExec *ex);
-
-/* In handle.c: running handlers */
-extern PsmResult psm_exec_protected(PsmExec *ex, PsmStmt *stmt);
-extern PsmResult psm_completion(PsmExec *ex, ErrorData *condition);
-extern PsmResult psm_not_found(PsmExec *ex);
-extern PsmResult psm_handler_run(PsmExec *ex, PsmFrame *frame, PsmHandler *handler,
-								 PsmDiagnostics *diagnostics);
 
 /* In dynamic.c */
 extern bool psm_exec_immediate(PsmExec *ex, PsmExecute *stmt);

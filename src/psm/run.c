@@ -265,7 +265,7 @@ run_create(FunctionCallInfo fcinfo)
 	if (PG_ARGISNULL(6))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("conflicts cannot be null")));
+				 errmsg("conflicts must not be null")));
 	psm_run_read_conflicts(run, text_to_cstring(PG_GETARG_TEXT_PP(6)));
 	run->max_attempts = PG_ARGISNULL(7) ? tw_max_attempts : PG_GETARG_INT32(7);
 	if (run->max_attempts < 1)

@@ -621,7 +621,7 @@ psm_assign_tuple(PsmExec *ex, List *targets, HeapTuple tuple, TupleDesc tupdesc)
 	if (list_length(targets) != tupdesc->natts)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("the query returns %d columns, but %d variables are given",
+				 errmsg(PSM_COLUMNS_DIFFER,
 						tupdesc->natts, list_length(targets))));
 	foreach(lc, targets)
 	{

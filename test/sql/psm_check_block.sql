@@ -9,7 +9,7 @@ END$$;
 CREATE PROCEDURE check_p(IN a int, OUT b int) LANGUAGE psm AS 'BEGIN SET b = a; END';
 
 -- Sound, with most of the language in it
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 main: BEGIN ATOMIC
   DECLARE total, n int DEFAULT 0;
   DECLARE who check_acct;
@@ -46,7 +46,7 @@ main: BEGIN ATOMIC
 END main$$, '{"id": 1, "amount": "12.50", "flag": true}');
 
 -- Everything that is wrong, in the order of the script
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 BEGIN ATOMIC
   DECLARE total, n int DEFAULT nosuch;
   DECLARE who check_acct;
@@ -84,7 +84,7 @@ BEGIN ATOMIC
 END$$, '{"id": "one", "amuont": 1}');
 
 -- What rests on something that failed is not reported again
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 BEGIN ATOMIC
   DECLARE n, key int;
   FOR r AS SELECT id AS key, nosuch FROM check_acct DO
@@ -95,7 +95,7 @@ BEGIN ATOMIC
 END$$);
 
 -- What the block makes is not there yet; what it changes is not what it will be
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 BEGIN ATOMIC
   DECLARE n int;
   SELECT count(*) INTO n FROM check_new;
@@ -121,7 +121,7 @@ BEGIN ATOMIC
   SET n = check_f();
   SET n = 'a' + 1;
 END$$);
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 BEGIN ATOMIC
   EXECUTE IMMEDIATE 'CREATE TABLE check_dyn (a int)';
   INSERT INTO check_dyn VALUES (1);
@@ -130,7 +130,7 @@ BEGIN ATOMIC
   INSERT INTO nosuch_2 VALUES (1);
   INSERT INTO check_acct VALUES (1, 2, 3);
 END$$, '{"name": "nosuch_2"}');
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 BEGIN ATOMIC
   INSERT INTO nosuch_1 VALUES (1);
   SET LOCAL search_path TO elsewhere;
@@ -138,7 +138,7 @@ BEGIN ATOMIC
 END$$);
 
 -- Utility statements are only parsed
-SELECT * FROM tw.check_block($$
+SELECT line, "column", sqlstate, message FROM tw.check_block($$
 BEGIN
   TRUNCATE nosuch;
   COPY nosuch FROM :file;
@@ -146,23 +146,23 @@ BEGIN
 END$$, '{"file": "/nowhere", "format": "csv"}');
 
 -- What is no block at all: one row
-SELECT * FROM tw.check_block('');
-SELECT * FROM tw.check_block('SELECT 1');
-SELECT * FROM tw.check_block(E'BEGIN\n  SELCT 1;\n  SELCT 2;\nEND');
-SELECT * FROM tw.check_block(E'BEGIN\n  INSERT INTO check_log VALUES (''x'');\n  COMMIT;\nEND');
-SELECT * FROM tw.check_block(E'BEGIN\n  DECLARE a int;\n  DECLARE b nosuch;\n  DECLARE c record;\nEND');
-SELECT * FROM tw.check_block('BEGIN RETURN ''abc; END');
+SELECT line, "column", sqlstate, message FROM tw.check_block('');
+SELECT line, "column", sqlstate, message FROM tw.check_block('SELECT 1');
+SELECT line, "column", sqlstate, message FROM tw.check_block(E'BEGIN\n  SELCT 1;\n  SELCT 2;\nEND');
+SELECT line, "column", sqlstate, message FROM tw.check_block(E'BEGIN\n  INSERT INTO check_log VALUES (''x'');\n  COMMIT;\nEND');
+SELECT line, "column", sqlstate, message FROM tw.check_block(E'BEGIN\n  DECLARE a int;\n  DECLARE b nosuch;\n  DECLARE c record;\nEND');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN RETURN ''abc; END');
 -- The place counts characters
-SELECT * FROM tw.check_block('BEGIN DECLARE ä text DEFAULT ''äöü''; RETURN ä || öö; END');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN DECLARE ä text DEFAULT ''äöü''; RETURN ä || öö; END');
 
 -- Two parameters of that name, one only perhaps
-SELECT * FROM tw.check_block('BEGIN RETURN :a || :b || :a; END', '{"b": 1}');
-SELECT * FROM tw.check_block('BEGIN RETURN (SELECT params.msg || params.nosuch FROM check_log AS params); END');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN RETURN :a || :b || :a; END', '{"b": 1}');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN RETURN (SELECT params.msg || params.nosuch FROM check_log AS params); END');
 
 -- Arguments
-SELECT * FROM tw.check_block(NULL);
-SELECT * FROM tw.check_block('BEGIN END', NULL);
-SELECT * FROM tw.check_block('BEGIN END', '[]');
+SELECT line, "column", sqlstate, message FROM tw.check_block(NULL);
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN END', NULL);
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN END', '[]');
 
 -- In a block, in a read-only transaction, and after an error
 SELECT result FROM tw.atomic($$
@@ -174,7 +174,7 @@ BEGIN ATOMIC
   RETURN n;
 END$$);
 BEGIN TRANSACTION READ ONLY;
-SELECT * FROM tw.check_block('BEGIN INSERT INTO check_log VALUES (check_touch(), nosuch); END');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN INSERT INTO check_log VALUES (check_touch(), nosuch); END');
 ROLLBACK;
 
 -- A cancel is no problem of the block, and leaves a sound session
@@ -187,13 +187,18 @@ SET statement_timeout = '100ms';
 \set VERBOSITY terse
 BEGIN;
 SAVEPOINT s;
-SELECT * FROM tw.check_block('BEGIN DELETE FROM nosuch; RETURN check_slow(1); END');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN DELETE FROM nosuch; RETURN check_slow(1); END');
 ROLLBACK TO s;
 SELECT count(*) FROM tw.check_block('BEGIN DELETE FROM nosuch; END');
 COMMIT;
 RESET statement_timeout;
 \set VERBOSITY default
 DROP FUNCTION check_slow;
+
+-- Detail and hint are those of the error that a run would raise
+SELECT message, detail, hint FROM tw.check_block('BEGIN IF true THEN SELECT 1;');
+SELECT message, detail, hint FROM tw.check_block('BEGIN x := 1; END');
+SELECT message, detail, hint FROM tw.check_block('BEGIN IF 1 THEN END IF; RETURN :nam; END', '{"name": 1}');
 
 -- Nothing was executed, no lock is left
 BEGIN;

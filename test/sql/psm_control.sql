@@ -258,5 +258,20 @@ SELECT tw.atomic($$BEGIN
 END$$);
 \echo :SQLSTATE
 
+-- A number is no condition, whatever its value; strings, JSON and domains over boolean are
+SELECT tw.atomic('BEGIN IF 1 THEN END IF; END');
+\echo :SQLSTATE
+SELECT tw.atomic('BEGIN DECLARE n int DEFAULT 1; WHILE n DO SET n = n - 1; END WHILE; END');
+SELECT tw.atomic('BEGIN REPEAT UNTIL now() END REPEAT; END');
+SELECT tw.atomic('BEGIN CASE WHEN 0.5 THEN ELSE END CASE; END');
+CREATE DOMAIN agreed AS boolean;
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE t text DEFAULT 'on';
+	DECLARE d agreed DEFAULT true;
+	DECLARE j jsonb DEFAULT 'true';
+	IF t THEN IF d THEN IF j THEN IF 'yes' THEN IF :n THEN RETURN 'one by one'; END IF; END IF; END IF; END IF; END IF;
+END$$, '{"n": 1}');
+DROP DOMAIN agreed;
+
 DROP TABLE acct;
 DROP SEQUENCE ticks;

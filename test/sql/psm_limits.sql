@@ -33,21 +33,21 @@ SELECT result FROM tw.atomic('BEGIN RETURN ' || (SELECT string_agg(format(':p%s:
 -- too deep: an error, not a crash; a hundred is nothing
 SELECT result FROM tw.atomic('BEGIN RETURN ' || repeat('(', 100) || '1' || repeat(')', 100) || '; END');
 SELECT result FROM tw.atomic(repeat('BEGIN ATOMIC ', 100) || 'RETURN 1; ' || repeat('END; ', 99) || 'END');
-SELECT tw.atomic('BEGIN RETURN ' || repeat('(', 10000) || '1' || repeat(')', 10000) || '; END');
+SELECT tw.atomic('BEGIN RETURN ' || repeat('(', 100000) || '1' || repeat(')', 100000) || '; END');
 \echo :SQLSTATE
-SELECT tw.atomic(repeat('BEGIN ', 10000) || repeat('END; ', 9999) || 'END');
+SELECT tw.atomic(repeat('BEGIN ', 100000) || repeat('END; ', 99999) || 'END');
 \echo :SQLSTATE
-SELECT tw.atomic(repeat('BEGIN ATOMIC DECLARE CONTINUE HANDLER FOR SQLEXCEPTION RETURN 1; ', 10000) || repeat('END; ', 9999) || 'END');
+SELECT tw.atomic(repeat('BEGIN ATOMIC DECLARE CONTINUE HANDLER FOR SQLEXCEPTION RETURN 1; ', 100000) || repeat('END; ', 99999) || 'END');
 \echo :SQLSTATE
-SELECT tw.atomic('BEGIN ' || repeat('IF true THEN ', 10000) || repeat('END IF; ', 10000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('IF true THEN ', 100000) || repeat('END IF; ', 100000) || 'END');
 \echo :SQLSTATE
-SELECT tw.atomic('BEGIN ' || repeat('CASE 1 WHEN 1 THEN ', 10000) || repeat('END CASE; ', 10000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('CASE 1 WHEN 1 THEN ', 100000) || repeat('END CASE; ', 100000) || 'END');
 \echo :SQLSTATE
-SELECT tw.atomic('BEGIN ' || repeat('WHILE true DO ', 10000) || repeat('END WHILE; ', 10000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('WHILE true DO ', 100000) || repeat('END WHILE; ', 100000) || 'END');
 \echo :SQLSTATE
-SELECT tw.atomic('BEGIN RETURN ' || repeat('CASE WHEN true THEN ', 10000) || '1 ' || repeat('END ', 10000) || '; END');
+SELECT tw.atomic('BEGIN RETURN ' || repeat('CASE WHEN true THEN ', 100000) || '1 ' || repeat('END ', 100000) || '; END');
 \echo :SQLSTATE
-SELECT tw.atomic('BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION ' || repeat('BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION ', 10000) || 'RETURN 1; ' || repeat('END; ', 10000) || 'END');
+SELECT tw.atomic('BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION ' || repeat('BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION ', 100000) || 'RETURN 1; ' || repeat('END; ', 100000) || 'END');
 \echo :SQLSTATE
 -- ... 10,000 branches of one IF are not deep
 SELECT result FROM tw.atomic('BEGIN IF false THEN RETURN 0; ' || (SELECT string_agg(format('ELSEIF :n = %s THEN RETURN %s;', g, g), ' ') FROM generate_series(1, 10000) g) || ' END IF; END', '{"n": 9999}');

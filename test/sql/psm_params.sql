@@ -237,4 +237,4 @@ DROP TABLE t;
 DROP DOMAIN positive, given;
 DROP TYPE pair, mood;
 -- what tw.check_block makes of them
-SELECT * FROM tw.check_block('BEGIN CASE :k WHEN ''a'' THEN RETURN 1; ELSE RETURN :k; END CASE; END', '{"k": "a"}');
+SELECT line, "column", sqlstate, message FROM tw.check_block('BEGIN CASE :k WHEN ''a'' THEN RETURN 1; ELSE RETURN :k; END CASE; END', '{"k": "a"}');

@@ -201,13 +201,20 @@ END$$);
 
 -- Nested too deep: errors, and the session goes on
 \set VERBOSITY terse
-SELECT tw.atomic(repeat('BEGIN ', 10000) || repeat('END;', 10000));
+SELECT tw.atomic(repeat('BEGIN ', 100000) || repeat('END;', 100000));
 \echo :LAST_ERROR_SQLSTATE
-SELECT tw.atomic('BEGIN ' || repeat('IF true THEN ', 10000) || repeat('END IF;', 10000) || 'END');
-SELECT tw.atomic('BEGIN ' || repeat('LOOP ', 10000) || repeat('END LOOP;', 10000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('IF true THEN ', 100000) || repeat('END IF;', 100000) || 'END');
+SELECT tw.atomic('BEGIN ' || repeat('LOOP ', 100000) || repeat('END LOOP;', 100000) || 'END');
 SELECT tw.atomic('BEGIN RETURN ' || repeat('(', 10000) || '1' || repeat(')', 10000) || '; END');
 \echo :LAST_ERROR_SQLSTATE
 \set VERBOSITY default
+
+-- Habits of other places: a text without IMMEDIATE, directions of FETCH, commands of psql, bare queries
+SELECT tw.atomic('BEGIN EXECUTE ''SELECT 1''; END');
+SELECT tw.atomic('BEGIN DECLARE x int; DECLARE c CURSOR FOR SELECT 1; OPEN c; FETCH PRIOR FROM c INTO x; END');
+SELECT tw.atomic('BEGIN \copy syntax_t FROM file.csv; END');
+SELECT tw.atomic(E'\uFEFFBEGIN END');
+SELECT tw.atomic('BEGIN RETURN WITH q AS (SELECT 1) SELECT * FROM q; END');
 
 -- Megabytes of block, as one statement and as many
 SELECT (tw.atomic('BEGIN RETURN length(''' || repeat('x', 5000000) || '''); END')).result;

@@ -34,6 +34,11 @@ ALTER TABLE dst DROP CONSTRAINT dst_id_check;
 CALL tw.run_chunks('chunks', 'b2', :block, 1, 25, 5, '{"not": 0}');
 SELECT count(*), count(DISTINCT id) FROM dst;
 
+-- An error says which chunk it is of
+\set SHOW_CONTEXT errors
+CALL tw.run_chunks('chunks', 'b3', 'BEGIN SELECT 1 / (6 - :chunk_from::int); END', 1, 25, 5);
+\set SHOW_CONTEXT never
+
 -- Ends of ranges
 TRUNCATE dst;
 CALL tw.run_chunks('chunks', 'none', :block, 2, 1, 5, '{"not": 0}');

@@ -1,6 +1,6 @@
 # README.md and doc/ show only what was really printed: their examples are run, and what
 # comes out is what they say (see Documentation.pm).  `test/doc --update` puts it right.
-# Their links lead somewhere, the README has a link to each page, its reference names all
+# Their links lead somewhere, the README has a link to each page, the reference names all
 # there is, and the map of the source all files.
 use strict;
 use warnings;
@@ -82,7 +82,7 @@ foreach my $page (map { basename($_) } glob("$top/doc/*.md"))
 
 # The reference
 
-my $readme = slurp_file("$top/README.md");
+my $reference = slurp_file("$top/doc/reference.md");
 
 foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
 	LOAD 'transactional_writer';
@@ -92,7 +92,7 @@ foreach my $name (split(/\n/, $node->safe_psql('postgres', q{
 	UNION SELECT '| `' || split_part(name, '.', 2) || '` |' FROM pg_settings WHERE name LIKE 'transactional_writer.%'
 	ORDER BY 1})))
 {
-	ok(index($readme, $name) >= 0, "README.md has $name in its reference");
+	ok(index($reference, $name) >= 0, "doc/reference.md has $name");
 }
 
 # The map of the source
