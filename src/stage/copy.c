@@ -9,7 +9,7 @@
  *
  * Whatever else an INSERT would have to do is left to INSERT: triggers, foreign
  * keys among them, row security, columns that are generated or number themselves,
- * indexes that check uniqueness later, partitioned tables and hypertables.
+ * constraints that are checked later, partitioned tables and hypertables.
  *
  * Unlike COPY it goes through all of the shared buffers, as INSERT does: in COPY's
  * small ring each page is written out, and the log before it, as soon as the ring
@@ -20,7 +20,6 @@
  */
 #include "stage/stage.h"
 
-#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
@@ -56,23 +55,7 @@ typedef struct Sink
 
 /* ---------- is it possible? ---------- */
 
-static bool
-indexes_are_immediate(Relation rel)
-{
-	ListCell   *lc;
-
-	foreach(lc, RelationGetIndexList(rel))
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		bool		immediate = index->rd_index->indimmediate;
-
-		index_close(index, NoLock);
-		if (!immediate)
-			return false;
-	}
-	return true;
-}
-
+/* A constraint that is checked later has triggers for that */
 static bool
 is_possible(const StageTarget *target, Relation rel)
 {
@@ -90,7 +73,7 @@ is_possible(const StageTarget *target, Relation rel)
 		if (column->generated || column->left_out)
 			return false;
 	}
-	return indexes_are_immediate(rel);
+	return true;
 }
 
 /*

@@ -362,14 +362,14 @@ stage_task_insert(const StageBatch *batch, const char *task, const int64 *rows, 
 	return true;
 }
 
+/*
+ * That of a task that was lost, which has no row in tw.stage_alive: what is there by now is
+ * another attempt's, that was faster
+ */
 void
-stage_task_delete(const StageBatch *batch, const StageTask *task)
+stage_task_delete(const StageTask *task)
 {
-	TwRow		alive;
-
 	(void) tw_table_delete(TW_TABLE_STAGE_TASK, &task->row.tuple->t_self, true);
-	if (is_alive(batch->number, task->task, &alive))
-		(void) tw_table_delete(TW_TABLE_STAGE_ALIVE, &alive.tuple->t_self, true);
 }
 
 /* The rows live as long as the caller's context, and so must not point into the scan's */

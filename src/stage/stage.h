@@ -154,7 +154,7 @@ typedef struct StageTask
 extern bool stage_task_find(const StageBatch *batch, const char *task, StageTask *row);
 extern bool stage_task_insert(const StageBatch *batch, const char *task, const int64 *rows,
 							  int nrows, Jsonb *message);
-extern void stage_task_delete(const StageBatch *batch, const StageTask *row);
+extern void stage_task_delete(const StageTask *task);
 extern List *stage_tasks(const StageBatch *batch);	/* StageTask, by name */
 extern List *stage_tasks_named(const StageBatch *batch, const char *task);	/* without waiting */
 

@@ -526,7 +526,7 @@ tw_commit_task(PG_FUNCTION_ARGS)
 			continue;
 		if (!other.lost)
 			superseded(task);
-		stage_task_delete(&batch, &other);
+		stage_task_delete(&other);
 	} while (!stage_task_insert(&batch, task->task, rows, list_length(task->attachments), message));
 
 	task->committed_in = GetCurrentSubTransactionId();

@@ -226,6 +226,14 @@ RESET ROLE;
 
 -- ---------- views ----------
 -- a leaky function sees no rows but its caller's, whatever its cost
+CREATE TABLE public.atk_target (v int);
+GRANT INSERT ON public.atk_target TO tw_test_victim;
+SET ROLE tw_test_victim;
+BEGIN;
+SELECT status FROM tw.open_batch('atk victim staging', 'staged', '[{"table": "public.atk_target", "mode": "append"}]');
+SELECT status FROM tw.attach_task('atk victim staging', 'staged', 'task');
+SELECT tw.commit_task('"secret"');
+COMMIT;
 SET ROLE tw_test_mallory;
 CREATE FUNCTION atk.leak(anyelement) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS
 	$$BEGIN RAISE NOTICE 'leaked %', $1; RETURN true; END$$;
@@ -234,6 +242,13 @@ SELECT count(*) FROM tw.ledger WHERE atk.leak(batch_id) AND atk.leak(result) AND
 SELECT count(*) FROM tw.offsets WHERE atk.leak("position");
 SELECT count(*) FROM tw.audit_log WHERE atk.leak(reason);
 SELECT count(*) FROM tw.failures WHERE atk.leak(message) AND role <> 'tw_test_mallory'::regrole;
+SELECT count(*) FROM tw.staged_batches WHERE atk.leak(batch_id);
+SELECT count(*) FROM tw.staged_batches WHERE atk.leak(logged);
+SELECT count(*) FROM tw.staged_tasks WHERE atk.leak(message);
+RESET ROLE;
+SELECT tw.abort_batch('atk victim staging', 'staged', reason => 'test');
+DROP TABLE public.atk_target;
+SET ROLE tw_test_mallory;
 -- a view of his over ours shows each reader what that reader may see, and no more
 CREATE VIEW atk.peek AS SELECT job, batch_id FROM tw.ledger WHERE job LIKE 'atk victim%' AND atk.catch('view');
 GRANT SELECT ON atk.peek TO PUBLIC;

@@ -170,6 +170,10 @@ SELECT status FROM tw.begin_batch('bb', 'one');
 SELECT tw.finish_batch('{}');
 ROLLBACK;
 
+-- nor may a block finish the batch that it runs for
+SELECT tw.atomic('BEGIN ATOMIC SELECT tw.finish_batch(''1''); END', job => 'bb', batch_id => 'of a block');
+\echo :SQLSTATE
+
 -- a result too large for a row comes back as it went in
 BEGIN;
 SELECT status FROM tw.begin_batch('bb', 'large');
@@ -285,6 +289,13 @@ SELECT status FROM tw.begin_batch('bb', 'trapped');
 SELECT count(*) FROM tw.ledger WHERE job OPERATOR(pg_catalog.=) 'bb' AND batch_id OPERATOR(pg_catalog.=) 'trapped';
 RESET search_path;
 DROP SCHEMA bb_trap CASCADE;
+-- what was found by a name is not what has had it
+BEGIN;
+ALTER SCHEMA tw RENAME TO bb_elsewhere;
+SELECT bb_elsewhere.begin_batch('bb', 'one');
+\echo :SQLSTATE
+ROLLBACK;
+SELECT status FROM tw.begin_batch('bb', 'one');
 
 -- A claim of the client's own that no transaction block holds open is warned of, once a statement;
 -- one by a function, a block, or beside what is written is not

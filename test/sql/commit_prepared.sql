@@ -20,6 +20,14 @@ SELECT status FROM tw.begin_batch('resolve', 'too late');
 PREPARE TRANSACTION 'resolve too late';
 CALL tw.commit_prepared('resolve too late');
 CALL tw.abort_prepared('resolve too late', 'changed my mind');
+-- a gid that somebody uses again for something else is not the batch's
+BEGIN;
+INSERT INTO resolved VALUES ('something else');
+PREPARE TRANSACTION 'resolve too late';
+SELECT batch_id FROM tw.in_doubt WHERE gid = 'resolve too late';
+CALL tw.commit_prepared('resolve too late');
+\echo :SQLSTATE
+ROLLBACK PREPARED 'resolve too late';
 -- rolled back: unknown from then on, to both
 BEGIN;
 SELECT status FROM tw.begin_batch('resolve', 'abort');
@@ -202,3 +210,13 @@ DELETE FROM tw.job WHERE job = 'theirs';
 DROP TABLE resolved;
 DROP FUNCTION resolve_in_function;
 DROP ROLE regress_sink, regress_sink_member, regress_sink_stranger;
+-- rows of a task that was not committed cannot be prepared either
+CREATE TABLE resolved_rows (v int);
+SELECT schema AS s FROM tw.open_batch('resolve', 'staged', '[{"table": "resolved_rows", "mode": "append"}]') \gset
+BEGIN;
+SELECT count(*) FROM tw.attach_task('resolve', 'staged', 'task');
+INSERT INTO :s.resolved_rows VALUES (1);
+PREPARE TRANSACTION 'resolve task';
+SELECT count(*) FROM pg_prepared_xacts;
+SELECT tw.abort_batch('resolve', 'staged') \g /dev/null
+DROP TABLE resolved_rows;

@@ -33,6 +33,10 @@ SET transactional_writer.log_failures = off;
 CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails unseen''; END');
 RESET transactional_writer.log_failures;
 SELECT count(*) FROM fail_rows WHERE message = 'fails unseen';
+-- where nothing may be written nothing is tried, and the error is all there is
+SET default_transaction_read_only = on;
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails unseen''; END');
+RESET default_transaction_read_only;
 -- tw.atomic writes none: its transaction is the caller's
 SELECT tw.atomic('BEGIN ATOMIC SIGNAL SQLSTATE ''75001'' SET MESSAGE_TEXT = ''fails in atomic''; END');
 SELECT count(*) FROM fail_rows WHERE message = 'fails in atomic';
@@ -73,12 +77,15 @@ SELECT count(*) FROM fail_rows WHERE job = 'fail';
 CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001''; END', job => 'fail never made', batch_id => 'b');
 SELECT tw.prune_ledger('fail never made', '0');
 SELECT tw.prune_ledger(NULL, '1 day');
+CALL tw.run('BEGIN ATOMIC SIGNAL SQLSTATE ''75001''; END', job => 'fail', batch_id => 'of a job that there is');
 CREATE ROLE tw_test_fail;
 SET ROLE tw_test_fail;
 SELECT tw.prune_ledger(NULL, '0');
 RESET ROLE;
 SELECT job, count(*) FROM fail_rows GROUP BY job ORDER BY job;
 SELECT tw.prune_ledger(NULL, '0') >= 3 AS pruned;
+SELECT job, batch_id FROM fail_rows;
+SELECT tw.prune_ledger('fail', '0');
 SELECT count(*) FROM fail_rows;
 DROP ROLE tw_test_fail;
 DROP VIEW fail_rows;

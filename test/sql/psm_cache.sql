@@ -213,3 +213,23 @@ SELECT result FROM tw.atomic(:'half', '{"n": 0}');
 DROP TABLE e;
 DROP SCHEMA a, b, psm_one, psm_two CASCADE;
 DROP ROLE psm_one, psm_two;
+
+-- the same search_path may be another one by now
+CREATE SCHEMA cache_first;
+CREATE DOMAIN cache_first.number AS int CHECK (VALUE < 0);
+CREATE SCHEMA cache_second;
+CREATE DOMAIN cache_second.number AS int;
+CREATE ROLE regress_tw_cache;
+GRANT USAGE ON SCHEMA cache_second TO regress_tw_cache;
+SET search_path = cache_first, cache_second;
+SET ROLE regress_tw_cache;
+SELECT result FROM tw.atomic('BEGIN DECLARE v number DEFAULT 5; RETURN v; END');
+RESET ROLE;
+GRANT USAGE ON SCHEMA cache_first TO regress_tw_cache;
+SET ROLE regress_tw_cache;
+SELECT result FROM tw.atomic('BEGIN DECLARE v number DEFAULT 5; RETURN v; END');
+RESET ROLE;
+RESET search_path;
+SET client_min_messages = warning;
+DROP SCHEMA cache_first, cache_second CASCADE;
+DROP ROLE regress_tw_cache;

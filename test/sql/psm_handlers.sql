@@ -781,4 +781,84 @@ SELECT count(DISTINCT msg) FROM log;
 ROLLBACK;
 DROP FUNCTION in_between, fails_between, comes_again, notes;
 
+-- what fails in an atomic block with handlers for something else is the whole of it, in a handler's action as well
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE n int;
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' INSERT INTO log(msg) VALUES ('whole: outer');
+	BEGIN ATOMIC
+		DECLARE EXIT HANDLER FOR SQLSTATE '23505' INSERT INTO log(msg) VALUES ('whole: inner');
+		INSERT INTO log(msg) VALUES ('whole: first');
+		SET n = 1 / 0;
+		INSERT INTO log(msg) VALUES ('whole: third');
+	END;
+	BEGIN ATOMIC
+		DECLARE EXIT HANDLER FOR SQLSTATE '45000' BEGIN
+			DECLARE EXIT HANDLER FOR SQLSTATE '23505' INSERT INTO log(msg) VALUES ('whole: inner');
+			INSERT INTO log(msg) VALUES ('whole: in the action');
+			SET n = 1 / 0;
+			INSERT INTO log(msg) VALUES ('whole: behind');
+		END;
+		INSERT INTO log(msg) VALUES ('whole: first');
+		SIGNAL SQLSTATE '45000';
+	END;
+	RETURN (SELECT string_agg(msg, ', ' ORDER BY log.n) FROM log WHERE msg LIKE 'whole%');
+END$$);
+-- the line of a declaration is its own
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE line int;
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+		GET STACKED DIAGNOSTICS line = LINE_NUMBER;
+		RETURN line;
+	END;
+	BEGIN
+		DECLARE good int DEFAULT 1;
+		DECLARE bad int DEFAULT 1 / 0;
+	END;
+END$$);
+-- what was done stays when a loop's condition fails, or a statement behind it, also what needs no transaction id
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE n int DEFAULT 2;
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' BEGIN END;
+	WHILE 1 / n > -1 DO
+		SET n = n - 1;
+		INSERT INTO log(msg) VALUES ('while ' || n);
+	END WHILE;
+	SET n = 2;
+	REPEAT
+		SET n = n - 1;
+		INSERT INTO log(msg) VALUES ('repeat ' || n);
+	UNTIL 1 / n > 5 END REPEAT;
+	RETURN (SELECT string_agg(msg, ', ' ORDER BY log.n) FROM log WHERE msg ~ '^(while|repeat)');
+END$$);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE n int;
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' BEGIN END;
+	BEGIN ATOMIC
+		SET n = length(set_config('tw_test.kept', 'kept', true));
+	END;
+	SET n = 1 / 0;
+	EXECUTE IMMEDIATE 'SELECT set_config(''tw_test.too'', ''too'', true)';
+	SET n = 1 / 0;
+	RETURN concat_ws(' ', current_setting('tw_test.kept'), current_setting('tw_test.too'));
+END$$);
+-- an error behind a block with handlers leaves nothing open to who catches it
+DO $do$
+BEGIN
+	INSERT INTO log(msg) VALUES ('before');
+	BEGIN
+		PERFORM tw.atomic($$BEGIN
+			DECLARE n int;
+			BEGIN
+				DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' BEGIN END;
+				SET n = 1;
+			END;
+			SET n = 1 / 0;
+		END$$);
+	EXCEPTION WHEN division_by_zero THEN
+		INSERT INTO log(msg) VALUES ('caught');
+	END;
+	INSERT INTO log(msg) VALUES ('behind');
+END$do$;
+SELECT pg_current_xact_id_if_assigned() IS NULL AS over, string_agg(msg, ', ' ORDER BY n) FROM log WHERE msg IN ('before', 'caught', 'behind');
+
 DROP TABLE acct, log;

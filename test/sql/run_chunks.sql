@@ -12,11 +12,17 @@ SELECT chunk, count(*), min(id), max(id) FROM dst GROUP BY chunk ORDER BY 2;
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 10, '{"not": 13}');
 SELECT batch_id, rows, attempts FROM tw.ledger WHERE job = 'chunks' ORDER BY started_at;
 SELECT count(*) FROM dst;
+-- each chunk is known by what it did
+SELECT count(DISTINCT fingerprint) FROM tw.ledger WHERE job = 'chunks';
 -- another range, size, block: those that ran would run again in part
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 5, '{"not": 13}');
 \echo :SQLSTATE
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 30, 10, '{"not": 13}');
 CALL tw.run_chunks('chunks', 'b1', :block, 1, 25, 10, '{"not": 14}');
+
+-- one number more than whole chunks
+CALL tw.run_chunks('chunks', 'edge', 'BEGIN END', 1, 21, 10);
+SELECT batch_id FROM tw.ledger WHERE job = 'chunks' AND batch_id LIKE 'edge%' ORDER BY started_at;
 
 -- A chunk that fails stops it; the same call resumes
 TRUNCATE dst;

@@ -271,6 +271,36 @@ ALTER TABLE renamed DROP CONSTRAINT t_pkey;
 SELECT tw.publish('life', 'b8');
 SELECT tw.abort_batch('life', 'b8');
 
+-- Rows are counted by looking where the server counts none; and those of an append are counted again
+CREATE TABLE plain (v int);
+SELECT status FROM tw.open_batch('life', 'b10', '[{"table": "plain", "mode": "append"}]');
+SELECT 'tw_batch_' || last_value AS s FROM tw.stage_number \gset
+SET track_counts = off;
+BEGIN;
+SELECT count(*) FROM tw.attach_task('life', 'b10', '1');
+SAVEPOINT a;
+INSERT INTO :s.plain VALUES (0);
+ROLLBACK TO a;
+INSERT INTO :s.plain SELECT generate_series(1, 5);
+DELETE FROM :s.plain WHERE v = 5;
+SELECT tw.commit_task();
+COMMIT;
+BEGIN;
+SELECT count(*) FROM tw.attach_task('life', 'b10', '2');
+INSERT INTO :s.plain VALUES (6);
+SELECT tw.commit_task();
+COMMIT;
+RESET track_counts;
+SELECT task, rows FROM tw.staged_tasks;
+ALTER TABLE :s.plain DISABLE TRIGGER ALL;
+DELETE FROM :s.plain WHERE v = 1;
+ALTER TABLE :s.plain ENABLE TRIGGER ALL;
+\set VERBOSITY sqlstate
+SELECT tw.publish('life', 'b10');
+\set VERBOSITY default
+SELECT count(*) FROM plain;
+SELECT tw.abort_batch('life', 'b10');
+
 -- Nowhere else
 BEGIN READ ONLY;
 SELECT tw.open_batch('life', 'b9', '[{"table": "rate", "mode": "append"}]');

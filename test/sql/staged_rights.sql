@@ -9,17 +9,26 @@ SET search_path = rights;
 \set SHOW_CONTEXT never
 CREATE TABLE t (id int PRIMARY KEY, v text);
 CREATE TABLE hidden (id int PRIMARY KEY, v text);
-GRANT SELECT, INSERT ON t TO stage_etl;
+CREATE TABLE keyless (v int);
+GRANT SELECT, INSERT ON t, keyless TO stage_etl;
 
 -- The driver needs rights on the targets, no more
 SET ROLE stage_etl;
 SELECT tw.open_batch('rights', 'b1', '[{"table": "t", "mode": "merge"}]');
 SELECT tw.open_batch('rights', 'b1', '[{"table": "hidden", "mode": "append"}]');
 SELECT tw.open_batch('rights', 'b1', '[{"table": "t", "mode": "overwrite"}]');
+SELECT tw.open_batch('rights', 'b1', '[{"table": "keyless", "mode": "overwrite"}]');
 SELECT status FROM tw.open_batch('rights', 'b1', '[{"table": "t", "mode": "insert_new"}]');
 RESET ROLE;
 SELECT 'tw_batch_' || last_value AS s FROM tw.stage_number \gset
 SELECT nspowner::regrole, relowner::regrole FROM pg_namespace n JOIN pg_class c ON relnamespace = n.oid WHERE nspname = :'s';
+
+-- also what a member of the owner opens
+SET ROLE stage_loader;
+SELECT status FROM tw.open_batch('rights', 'b0', '[{"table": "t", "mode": "insert_new"}]', timeout => '0');
+RESET ROLE;
+SELECT nspowner::regrole, relowner::regrole FROM tw.stage_number, pg_namespace n JOIN pg_class c ON relnamespace = n.oid
+WHERE nspname = 'tw_batch_' || last_value;
 
 -- Members of the job's owner load; others see nothing
 SET ROLE stage_loader;
@@ -28,7 +37,7 @@ SELECT target, status FROM tw.attach_task('rights', 'b1', '1');
 INSERT INTO :s.t VALUES (1, 'one');
 SELECT tw.commit_task();
 COMMIT;
-SELECT batch_id, tasks, rows FROM tw.staged_batches;
+SELECT batch_id, tasks, rows FROM tw.staged_batches ORDER BY batch_id;
 SET ROLE stage_other;
 SELECT count(*) FROM tw.staged_batches;
 SELECT count(*) FROM tw.staged_tasks;
@@ -36,6 +45,9 @@ SELECT tw.attach_task('rights', 'b1', '2');
 SELECT tw.publish('rights', 'b1');
 SELECT tw.abort_batch('rights', 'b1');
 SELECT tw.expire_batches();
+SET ROLE stage_loader;
+SELECT tw.expire_batches();
+SET ROLE stage_other;
 SELECT * FROM tw.stage;
 \set VERBOSITY sqlstate
 TABLE :s.t;

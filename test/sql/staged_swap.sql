@@ -135,6 +135,13 @@ INSERT INTO :s VALUES ('2026-02-02', 1, 'd1', repeat('x', 9000));
 SELECT tw.commit_task();
 COMMIT;
 SELECT rows, bytes > 0 AS bytes, logged FROM tw.staged_batches;
+-- not under what this very session reads
+BEGIN;
+DECLARE c CURSOR FOR SELECT v FROM m;
+FETCH c;
+SELECT tw.publish('swap', 'd1');
+\echo :SQLSTATE
+ROLLBACK;
 BEGIN;
 SAVEPOINT a;
 SELECT operations -> 0 -> 'command' AS command FROM tw.publish('swap', 'd1');

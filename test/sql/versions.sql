@@ -42,5 +42,12 @@ SELECT tw.begin_batch('ver', 'b200', version => 200);
 \echo :SQLSTATE
 SELECT tw.begin_batch('ver', 'b10', version => 10);
 SELECT status FROM tw.begin_batch('ver', 'b201', version => 201);
+-- also where a lower one is in the ledger again, because it was forgotten before
+SELECT status FROM tw.begin_batch('ver pruned', 'b1', version => 1);
+SELECT status FROM tw.begin_batch('ver pruned', 'b5', version => 5);
+SELECT tw.forget_batch('ver pruned', 'b1', 'why');
+SELECT tw.prune_ledger('ver pruned', '0');
+SELECT status FROM tw.begin_batch('ver pruned', 'b1', version => 1);
+SELECT tw.begin_batch('ver pruned', 'b3', version => 3);
 -- without a version a pruned key counts as new
 SELECT status FROM tw.begin_batch('ver', 'no version');

@@ -70,23 +70,35 @@ is(found('acknowledged'), '1|1|1', 'and changes nothing');
 
 # The answer is lost
 
+# By turns the client dies at a random time, the session is ended by the server at a random time,
+# surely before its commit (all of it is one transaction), and surely behind it
 my %answers;
 my @wrong;
 
-foreach my $i (1 .. 30)
+foreach my $i (1 .. 40)
 {
 	my $batch = "lost $i";
+	my $when = (qw(client server before behind))[ $i % 4 ];
 
-	$session = background($node, "SET application_name = 'lost'; " . atomic($batch));
-	usleep(rand 30_000);
-	if ($i % 3 == 0)
+	$session = background($node, "SET application_name = 'lost'; " . atomic($batch) . ($when eq 'before' ? '; SELECT pg_sleep(60)' : ''));
+	if ($when eq 'before')
 	{
-		# The client dies
-		kill_client($session);
+		in_sleep($node);
+	}
+	elsif ($when eq 'behind')
+	{
+		$session->finish;
 	}
 	else
 	{
-		# The session is ended by the server: at a commit that comes too late or before
+		usleep(rand 30_000);
+	}
+	if ($when eq 'client')
+	{
+		kill_client($session);
+	}
+	elsif ($when ne 'behind')
+	{
 		$node->safe_psql('postgres',
 			q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lost'));
 		$session->finish;
@@ -95,6 +107,7 @@ foreach my $i (1 .. 30)
 
 	$answers{$answer}++;
 	push @wrong, "$batch: $answer, " . found($batch) if found($batch) ne '1|1|1';
+	push @wrong, "$batch, $when the commit: $answer" if $when eq 'before' && $answer ne 'applied' || $when eq 'behind' && $answer ne 'already_committed';
 }
 note join ', ', map { "$_: $answers{$_}" } sort keys %answers;
 is_deeply([ grep { !/^(applied|already_committed)$/ } keys %answers ],

@@ -38,7 +38,7 @@ is(client(q(
 	SELECT status FROM tw.begin_batch('one', 'first');
 	INSERT INTO t VALUES ('a', 'first');
 	COMMIT;)), 'started', 'a batch of plain SQL in one transaction');
-isnt(client('SELECT tw.finish_batch()'), '', 'the next client of that session has no open batch');
+is(client('SELECT tw.finish_batch()'), 'ERROR:  55000', 'the next client of that session has no open batch');
 is(client(q(SELECT status FROM tw.begin_batch('one', 'first'))), 'already_committed', 'and meets the committed one');
 is(client(q(
 	BEGIN;

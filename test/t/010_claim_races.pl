@@ -53,7 +53,7 @@ sub writers_errors
 {
 	my ($name) = @_;
 
-	$_->finish foreach @writers;
+	is(scalar(grep { !$_->finish } @writers), 0, "$name: the writers came to their end");
 	my $errors = join '', map { PostgreSQL::Test::Utils::slurp_file("$writes.$name.$_.err") } 1 .. 8;
 	my %messages = map { s/\d+/N/gr => 1 } $errors =~ /ERROR:\s+(.*)/g;
 
@@ -137,6 +137,7 @@ COMMIT;
 ROLLBACK;
 \endif
 SQL
+cmp_ok(query(q(SELECT count(*) FROM tw.audit_log WHERE job = 'forgetting')), '>', 20, 'forgetting: batches were forgotten');
 is(query($twice), 0, 'forgetting: none is there twice');
 is(query($same), 0, 'forgetting: data and ledger say the same');
 
@@ -180,14 +181,20 @@ is(query(q(SELECT count(*) FROM (SELECT v, lag(v) OVER (ORDER BY pg_xact_commit_
 
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE moves (n int);
+-- one that was there cannot vanish
 CREATE FUNCTION move() RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	n int := coalesce(tw.offset('moves', 'source', '0'), '0')::int;
+	why text;
 BEGIN
 	PERFORM tw.commit_offset('moves', 'source', '0', nullif(n, 0)::text, (n + 1)::text);
 	INSERT INTO moves VALUES (n + 1);
 	RETURN n;
 EXCEPTION WHEN SQLSTATE 'TW005' THEN
+	GET STACKED DIAGNOSTICS why = PG_EXCEPTION_DETAIL;
+	IF why LIKE 'It has no position%' THEN
+		RAISE '%', why;
+	END IF;
 	RETURN NULL;
 END $$;
 SQL

@@ -69,6 +69,18 @@ is(hint("$predicate; $few", "$one; SELECT v FROM t WHERE id = 2", 'INSERT INTO t
 is(hint(q(SELECT tw.watch('t', 'day = 5')), 'SELECT 1', 'INSERT INTO t VALUES (101, 5, 0)'), $retry, 'tw.watch');
 is(hint($predicate, 'SELECT count(*) FROM childless', 'CREATE TABLE child () INHERITS (childless)'), $retry, 'a new child');
 
+# What a conflict was on is told of that error, and of no later one
+my (undef, undef, $errors) = $node->psql('postgres', <<END, on_error_stop => 0);
+BEGIN;
+$predicate;
+$one;
+\\! psql -Xqc "$update"
+COMMIT;
+CALL tw.run('BEGIN ATOMIC INSERT INTO t VALUES (1, 1, 1); END');
+END
+like($errors, qr/conflict on relation "t".*duplicate key/s, 'a conflict, and another error after it');
+is($node->safe_psql('postgres', 'SELECT sqlstate, relation, kind FROM tw.failures'), '23505||', 'the kind of a conflict is not that of the next error');
+
 # ---------- access methods ----------
 
 # Heap under another name is heap

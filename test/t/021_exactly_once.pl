@@ -63,20 +63,36 @@ sub sink
 
 # ---------- the answer is lost: sessions die at any point, and all are asked again ----------
 
-my ($deaths, @answers) = (0);
-foreach my $batch (0 .. 19)
+# By turns at a random time, surely before the commit (all of it is one transaction), and behind it
+my ($deaths, @answers, @wrong) = (0);
+foreach my $batch (0 .. 20)
 {
+	my $when = (qw(somewhen before behind))[ $batch % 3 ];
 	my $sql = "SELECT step('lost', " . $batch * 10 . ')';
-	my $session = background($node, "SET application_name = 'lost'; SET test.pause = 0.15; $sql");
+	my $session = background($node, "SET application_name = 'lost'; SET test.pause = 0.15; $sql" . ($when eq 'before' ? '; SELECT pg_sleep(60)' : ''));
 
-	usleep(rand 50_000);
+	if ($when eq 'before')
+	{
+		in_sleep($node);
+	}
+	elsif ($when eq 'behind')
+	{
+		$session->finish;
+	}
+	else
+	{
+		usleep(rand 50_000);
+	}
 	$deaths += query(q(SELECT count(*) FROM pg_stat_activity, pg_terminate_backend(pid) WHERE application_name = 'lost'));
 	$session->finish;
 	push @answers, query($sql);
+	push @wrong, "$batch, $when the commit: $answers[-1]"
+	  if $when eq 'before' && $answers[-1] ne 'started' || $when eq 'behind' && $answers[-1] ne 'already_committed';
 }
-note "$deaths sessions were alive when they were ended";
+cmp_ok($deaths, '>=', 7, 'lost answers: sessions were alive when they were ended');
+is_deeply(\@wrong, [], 'lost answers: what was committed is known, what was not runs');
 is_deeply([ grep { !/^(started|already_committed)$/ } @answers ], [], 'lost answers: asked again, all are answered');
-is(sink($node, 'lost'), '200|0|200', 'lost answers: each line is there once, and the position at the end');
+is(sink($node, 'lost'), '210|0|210', 'lost answers: each line is there once, and the position at the end');
 
 # ---------- restarts: the server dies under a writer, which then goes on ----------
 

@@ -142,7 +142,8 @@ is(verdict($batch, 0), '', 'and has changed nothing');
 my @at = map { "'" . $_->connstr('postgres') . "'" } @servers;
 my $wrong = '';
 my %ends;
-foreach my $round (1 .. $rounds)
+# the last one is left alone
+foreach my $round (1 .. $rounds + 1)
 {
 	$batch++ if !defined $ends{last} || $ends{last} == 1;
 	my $psql = 'psql -XqAt -v ON_ERROR_STOP=1 -d';
@@ -165,9 +166,13 @@ foreach my $round (1 .. $rounds)
 		open STDERR, '>', '/dev/null';
 		exec 'sh', '-c', $script;
 	}
-	usleep(rand 300_000);
-	kill 'KILL', -$pid;
+	if ($round <= $rounds)
+	{
+		usleep(rand 300_000);
+		kill 'KILL', -$pid;
+	}
 	waitpid $pid, 0;
+	$wrong .= "the last coordinator ended with $?; " if $round > $rounds && $?;
 	crash($servers[ int rand 2 ]) if rand() < 0.15;
 
 	recovery($batch, int rand 7) if rand() < 0.5;
@@ -176,6 +181,7 @@ foreach my $round (1 .. $rounds)
 	$ends{ $there ? 'both' : 'neither' }++;
 	$ends{last} = $there;
 	$wrong .= verdict($batch, $there);
+	$wrong .= 'the last coordinator has not committed; ' if $round > $rounds && !$there;
 }
 note join ', ', map { "$_: " . ($ends{$_} // 0) } qw(both neither);
 is($wrong, '', "killed $rounds times at random: both or neither, nothing in doubt");

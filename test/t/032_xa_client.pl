@@ -70,8 +70,11 @@ is(verdict(), '', 'all is there');
 # At every step: two of the restart, six of a checkpoint, then those of the next one
 foreach my $halt (1 .. 9)
 {
-	start_client(2, $halt)->finish;
-	unlike(said(), qr/done|Exception/, "it dies at step $halt, and the server with it");
+	my $client = start_client(2, $halt);
+
+	$client->finish;
+	is($client->result, 1, "it dies at step $halt, and the server with it");
+	unlike(said(), qr/done|Exception|Error/, '... without another error');
 	crash();
 	start_client(1, 0)->finish;
 	like(said(), qr/done\n\z/, '... the next one comes to its end');

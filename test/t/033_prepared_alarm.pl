@@ -37,6 +37,9 @@ $node->safe_psql('postgres', q(CALL tw.commit_prepared('alarm resolved')));
 cmp_ok(reports('forgotten', 1), '>=', 1, 'an overdue batch is reported');
 is($node->safe_psql('postgres', 'SELECT batch_id, overdue FROM tw.in_doubt'), 'forgotten|t', 'and is overdue in the view');
 cmp_ok(reports('forgotten', 2), '>=', 2, 'and is reported again');
+my %times;
+$times{ int $_ / 3 }++ foreach PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /"forgotten" of job "alarm" has been in doubt for (\d+) s/g;
+is_deeply([ grep { $_ < 1 || $times{$_} > 1 } keys %times ], [], 'not before it is, and once each time that the timeout passes');
 is(reports('resolved', 0), 0, 'one that was resolved in time is not');
 is($node->safe_psql('postgres', q(CALL tw.commit_prepared('alarm forgotten'))), 'committed', 'it was left as it is');
 

@@ -195,6 +195,13 @@ note join ', ', map { "$_: $answers{$_}" } sort keys %answers;
 
 # ---------- what must hold ----------
 
+is(scalar keys %faults, 5, 'each fault has struck') if $batches >= 100;
+my %expected = (
+	open => qr/opened|already_committed|TW003/, load => qr/committed|already_committed|TW006|TW010|42P01|3F000/,
+	publish => qr/applied|already_committed|TW007|TW009|TW010/);
+is_deeply([ sort grep { my ($what, $answer) = split /: /; $answer !~ /^(?:$expected{$what}|lost|57014)$/ } keys %answers ],
+	[], 'and nobody was told anything else than what comes of that');
+
 wait_until_up($node);
 kill_client($reader) if $reader;
 my @polled = split /\n/, PostgreSQL::Test::Utils::slurp_file($seen);

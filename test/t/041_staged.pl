@@ -82,8 +82,7 @@ my $late = background($node, q(BEGIN; SELECT load('late', '1'); SELECT pg_sleep(
 in_sleep($node);
 # the task has called commit_task, so the publish would wait for it
 kill_client($late);
-$node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep')) or diag 'session stays';
-query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
+is(query(q(SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE wait_event = 'PgSleep')), 't', 'the session of a dead client is ended');
 is(query(q(SELECT rows FROM tw.publish('staged', 'late'))), '0', 'a task whose client died is not published');
 
 $late = background($node, q(BEGIN; SELECT tw.attach_task('staged', 'b', '1'); SELECT 1));
@@ -96,6 +95,20 @@ is(query('SELECT count(*) FROM tw.stage_leftover'), '1', 'its staging stays whil
 query(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
 eval { $late->finish };
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM tw.stage_leftover'), 'the worker drops it afterwards');
+
+# ---------- a swap ----------
+
+# A partition was empty when a publish looked, and is not when it gets the lock
+query(q(CREATE TABLE day (d int, v text) PARTITION BY LIST (d); CREATE TABLE day_1 PARTITION OF day FOR VALUES IN (1)));
+query(q(SELECT tw.open_batch('staged', 'swapped', '[{"table": "day", "mode": "append"}]')));
+query(q(DO $$BEGIN EXECUTE (SELECT format('INSERT INTO %s VALUES (1, ''staged'')', staging) FROM tw.attach_task('staged', 'swapped', '1')); PERFORM tw.commit_task(); END$$));
+my $writer = background($node, q(BEGIN; LOCK TABLE day_1 IN ACCESS SHARE MODE;
+	DO $$BEGIN WHILE NOT EXISTS (SELECT FROM tw.publish_progress WHERE phase = 'swap') LOOP PERFORM pg_sleep(0.001); END LOOP; PERFORM pg_sleep(0.1); END$$;
+	INSERT INTO day VALUES (1, 'meanwhile'); COMMIT));
+$node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks WHERE relation = 'day_1'::regclass AND pid <> pg_backend_pid())) or die 'nobody holds the partition';
+is(query(q(SELECT status FROM tw.publish('staged', 'swapped'))), 'applied', 'a publish waits for a partition');
+$writer->finish;
+is(query(q(SELECT string_agg(v, ' ' ORDER BY v) FROM day)), 'meanwhile staged', 'and keeps the row that has come meanwhile');
 
 # ---------- watching ----------
 

@@ -29,6 +29,7 @@ my @kinds = (
 	$python ? [ $python, dirname(__FILE__) . '/stage_load.py', "host=$dir port=6432 dbname=postgres user=$user" ] : (),
 	$node_js ? [ 'node', dirname(__FILE__) . '/stage_load.js', $dir, 6432, 'postgres', $user ] : ());
 my $errors = '';
+my $killed = 0;
 
 sub worker
 {
@@ -41,7 +42,6 @@ sub worker
 foreach my $batch (1 .. 3)
 {
 	my $pool = "host=$dir port=6432 dbname=postgres user=$user";
-	my $killed = 0;
 
 	$node->command_ok([ 'psql', '-XqAt', '-d', $pool, '-c',
 		qq(SELECT status FROM tw.open_batch('clients', '$batch', '[{"table": "t", "mode": "append"}]', $tasks)) ], "batch $batch opens");
@@ -58,13 +58,13 @@ foreach my $batch (1 .. 3)
 		$killed++;
 	}
 	$_->{run}->finish foreach @workers;
-	note "$killed workers killed";
 	$node->command_like([ 'psql', '-XqAt', '-d', $pool, '-c', qq(SELECT status, rows FROM tw.publish('clients', '$batch')) ],
 		qr/^applied\|@{[ $tasks * $rows ]}$/, 'and is published');
 	is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT (task, n)), min(k), max(k)
 			FROM (SELECT task, n, count(*) OVER (PARTITION BY task, n) AS k FROM t) x'),
 		join('|', $batch * $tasks * $rows, $tasks * $rows, $batch, $batch), 'every row is there once');
 }
+cmp_ok($killed, '>', 0, "workers were killed while they ran ($killed)");
 is($errors, '', 'no worker met an error');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tw\_batch\_%')), '0', 'no staging is left');
 

@@ -155,7 +155,8 @@ foreach my $shop (@shops)
 		is(state("$name once"), $end, "$name: and does nothing");
 
 		new_shop("$name killed");
-		note "$name: was at work in ", kill_at_random($seconds, @command), " of $rounds kills";
+		my $alive = kill_at_random($seconds, @command);
+		cmp_ok($alive, '>', 0, "$name: it was at work in $alive of $rounds kills");
 		($out, $err, $status) = run(@command);
 		is($status, 0, "$name: after kills at random it comes to its end") or diag($err);
 		is(state("$name killed"), $end, "$name: and all is there once");

@@ -94,7 +94,8 @@ sub end_poller
 {
 	my ($poller) = @_;
 
-	$poller->{node}->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '$poller->{name}'");
+	is($poller->{node}->safe_psql('postgres', "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '$poller->{name}'"),
+		1, "$poller->{name} was read to the end");
 	eval { $poller->{psql}->finish };
 	my @seen = split /\n/, slurp_file("$dir/$poller->{name}.out");
 	my %seen = map { $_ => 1 } @seen;

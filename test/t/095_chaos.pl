@@ -174,6 +174,9 @@ diag $lanes->summary;
 diag 'readers looked: ' . join ', ', map { "at the $_ $polls{$_} times" } sort keys %polls;
 
 cmp_ok($work->total('acknowledged'), '>=', 1000, 'a thousand operations and more were acknowledged');
+is_deeply([ grep { !$work->{outcomes}{$_}{acknowledged} } 'tw.atomic', 'dry run', 'tw.run', 'begin_batch', 'two batches', 'with an epoch', 'with a version',
+	'init_producer', 'forget_batch', 'prune_ledger', 'commit_offset', 'transfer', 'withdraw', 'deposit', 'run_chunks', 'prepare_batch', 'commit_prepared',
+	'open_batch', 'task', 'publish' ], [], 'of each kind at least one');
 is_deeply([ $faults->missing ], [], 'there was each fault that is possible here');
 is($faults->{count}{promotion} // 0, $standbys, 'and a standby took over');
 my @wrong = @{ $work->{wrong} };
