@@ -432,6 +432,9 @@ typedef struct TwOpenBatch
 	TimestampTz started_at;
 	bool		by_caller;		/* tw.begin_batch's, so tw.finish_batch may finish it */
 	SubTransactionId claimed_in;
+	bool		in_block;		/* claimed in a transaction block */
+	XLogRecPtr	claimed_to;		/* what had been written when it was claimed */
+	CommandId	claimed_by;		/* the command */
 	SubTransactionId finished_in;	/* InvalidSubTransactionId: not finished */
 	SubTransactionId marked_in; /* by tw.prepare_batch, likewise; owned by sink/prepared.c */
 	bool		epoch_held;		/* by tw_job_hold_epoch(), under the tag */

@@ -324,7 +324,7 @@ list_has_library(const char *list, const char *name)
 		size_t		length = strlen(name);
 
 		found |= strncmp(file, name, length) == 0 &&
-			(file[length] == '\0' || strcmp(file + length, ".so") == 0);
+			(file[length] == '\0' || strcmp(file + length, DLSUFFIX) == 0);
 	}
 	list_free_deep(paths);
 	return found;

@@ -21,7 +21,6 @@
 #include "access/xlog.h"
 #include "engine/citus.h"
 #include "miscadmin.h"
-#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -217,18 +216,6 @@ recorded_outcome(const TwClaim *claim, const TwRow *batch, TwOutcome *outcome)
 
 /* ---------- SQL ---------- */
 
-/*
- * The client's own SELECT calls us, and ends the transaction when it ends: whatever the
- * client sends behind it belongs to another transaction, while the batch counts as done.
- */
-static bool
-commits_at_once(FunctionCallInfo fcinfo)
-{
-	return !IsTransactionBlock() && ActivePortal != NULL &&
-		ActivePortal->strategy == PORTAL_ONE_SELECT && ActivePortal->queryDesc != NULL &&
-		fcinfo->flinfo->fn_mcxt == ActivePortal->queryDesc->estate->es_query_cxt;
-}
-
 /* tw.begin_batch(job, batch_id, fingerprint, epoch, version) */
 PG_FUNCTION_INFO_V1(tw_begin_batch);
 Datum
@@ -252,13 +239,6 @@ tw_begin_batch(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("job and batch_id must not be null")));
 	claim.by_caller = true;
-	if (tw_batch_claim(&claim, &outcome) && list_length(tw_open_list()) == 1 &&
-		commits_at_once(fcinfo))
-		ereport(WARNING,
-				(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
-				 errmsg("batch \"%s\" of job \"%s\" is committed with nothing in it",
-						claim.batch_id, claim.job),
-				 errdetail("There is no transaction block, so what follows is not part of the batch, which counts as done."),
-				 errhint("Call tw.begin_batch behind BEGIN, in the transaction that does the work.")));
+	(void) tw_batch_claim(&claim, &outcome);
 	PG_RETURN_DATUM(tw_history_outcome_datum(&outcome));
 }

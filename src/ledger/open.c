@@ -13,6 +13,7 @@
 #include "tw.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -23,6 +24,7 @@ static List *open_batches = NIL;	/* TwOpenBatch, the latest last */
 
 static void check_epoch(TwOpenBatch *open, bool prepare);
 static void check_versions(bool prepare);
+static void warn_of_empty(void);
 static int	compare_versions(const ListCell *a, const ListCell *b);
 static TwOpenBatch *latest_unfinished(void);
 
@@ -43,6 +45,9 @@ tw_open_add(const TwClaim *claim, const TwOutcome *outcome, bool in_order)
 	open->started_at = outcome->started_at;
 	open->by_caller = claim->by_caller;
 	open->claimed_in = GetCurrentSubTransactionId();
+	open->in_block = IsTransactionBlock();
+	open->claimed_to = XactLastRecEnd;
+	open->claimed_by = GetCurrentCommandId(false);
 	open_batches = lappend(open_batches, open);
 	MemoryContextSwitchTo(old);
 }
@@ -105,6 +110,30 @@ compare_versions(const ListCell *a, const ListCell *b)
 }
 
 /*
+ * tw.begin_batch outside of a transaction block: the claim commits with its statement, and what
+ * the client sends behind it belongs to other transactions, while the batch counts as done.
+ * Nothing was logged since the claim, and no more commands were counted than its own.
+ */
+static void
+warn_of_empty(void)
+{
+	TwOpenBatch *open = list_length(open_batches) == 1 ? linitial(open_batches) : NULL;
+
+	if (open == NULL || !open->by_caller || open->in_block ||
+		open->finished_in != InvalidSubTransactionId ||
+		open->claimed_to != XactLastRecEnd ||
+		(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE) != 0 ||
+		GetCurrentCommandId(false) > open->claimed_by + 1)
+		return;
+	ereport(WARNING,
+			(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+			 errmsg("batch \"%s\" of job \"%s\" is committed with nothing in it",
+					open->batch_id, open->job),
+			 errdetail("There is no transaction block, so what follows is not part of the batch, which counts as done."),
+			 errhint("Call tw.begin_batch behind BEGIN, in the transaction that does the work.")));
+}
+
+/*
  * Nor must a version that was overtaken; of several of one job the lowest tells.
  * Two that commit at once lock their jobs in the same order.  A prepared one can
  * still be overtaken, so it keeps no lock at all.
@@ -152,6 +181,8 @@ tw_open_before_commit(bool prepare)
 			tw_job_check_preparable(open->job);
 	}
 	check_versions(prepare);
+	if (!prepare)
+		warn_of_empty();
 }
 
 void

@@ -443,14 +443,14 @@ tw_atomic(PG_FUNCTION_ARGS)
 
 /* ---------- (tw.atomic(...)).* ---------- */
 
-/* The calls of a function in a query, by the places in the text where they were written */
+/* The calls of a function in a query */
 typedef struct Calls
 {
 	Oid			function;
-	List	   *places;			/* integers */
+	List	   *found;			/* FuncExpr */
 } Calls;
 
-/* True: two calls are the same one */
+/* True: two calls were written as one.  In a view, and nowhere else, their places are lost. */
 static bool
 is_copied(Node *node, void *arg)
 {
@@ -460,13 +460,33 @@ is_copied(Node *node, void *arg)
 		return false;
 	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == calls->function)
 	{
-		int			place = ((FuncExpr *) node)->location;
+		ListCell   *lc;
 
-		if (place >= 0 && list_member_int(calls->places, place))
-			return true;
-		calls->places = lappend_int(calls->places, place);
+		foreach(lc, calls->found)
+		{
+			if (((FuncExpr *) lfirst(lc))->location == ((FuncExpr *) node)->location &&
+				equal(lfirst(lc), node))
+				return true;
+		}
+		calls->found = lappend(calls->found, node);
 	}
 	return expression_tree_walker(node, is_copied, arg);
+}
+
+static bool
+has_copies(Query *query, Oid function)
+{
+	Calls		calls = {function, NIL};
+	ListCell   *lc;
+
+	foreach(lc, query->rtable)
+	{
+		if (is_copied((Node *) lfirst_node(RangeTblEntry, lc)->values_lists, &calls))
+			return true;
+	}
+	return is_copied((Node *) query->targetList, &calls) ||
+		is_copied((Node *) query->returningList, &calls) ||
+		is_copied((Node *) query->jointree, &calls);
 }
 
 /*
@@ -482,11 +502,8 @@ tw_atomic_support(PG_FUNCTION_ARGS)
 	if (IsA(request, SupportRequestSimplify))
 	{
 		SupportRequestSimplify *simplify = (SupportRequestSimplify *) request;
-		Calls		calls = {simplify->fcall->funcid, NIL};
 
-		if (simplify->root != NULL &&
-			(is_copied((Node *) simplify->root->parse->targetList, &calls) ||
-			 is_copied((Node *) simplify->root->parse->returningList, &calls)))
+		if (simplify->root != NULL && has_copies(simplify->root->parse, simplify->fcall->funcid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("tw.atomic cannot be expanded to its columns"),

@@ -353,7 +353,7 @@ signalled_condition(PsmExec *ex, PsmSignal *stmt, MemoryContext mcxt)
 
 /*
  * SIGNAL and RESIGNAL.  Classes 01 and 02 go to their handler or become a
- * WARNING, all others are errors.  Returns what psm_completion() has to hand to
+ * WARNING, all others are errors.  Returns what exec.c has to hand to
  * a handler, or NULL.
  */
 ErrorData *

@@ -223,20 +223,40 @@ params_for(PsmExec *ex, PsmExpr *expr)
 	return ex->params;
 }
 
+/* True: a query changes or locks rows */
+static bool
+changes_rows(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+
+		return query->commandType != CMD_SELECT || query->hasForUpdate ||
+			query_tree_walker(query, changes_rows, arg, 0);
+	}
+	return expression_tree_walker(node, changes_rows, arg);
+}
+
 /*
- * A piece of SQL has run, in a savepoint perhaps.  A volatile function may have
- * done what a failing statement behind it must not undo, even without a
- * transaction id: a lock, a setting, a notification, a cursor.
+ * A piece of SQL has run, in a savepoint perhaps.  It may have done what a failing
+ * statement behind it must not undo, even without a transaction id: written on another
+ * server, or, by a volatile function or a trigger, taken a lock, changed a setting, sent a
+ * notification, opened a cursor.  What runs in a savepoint that was left behind belongs to no
+ * protected statement at all, and keeps also the locks of what it read.
  */
 static void
 note_effects(PsmExec *ex, PsmPlan *plan)
 {
-	if (!plan->volatility_known)
+	if (!plan->effects_known)
 	{
-		plan->is_volatile = contain_volatile_functions((Node *) plan->source->query_list);
-		plan->volatility_known = true;
+		Node	   *queries = (Node *) plan->source->query_list;
+
+		plan->has_effects = changes_rows(queries, NULL) || contain_volatile_functions(queries);
+		plan->effects_known = true;
 	}
-	if (plan->is_volatile)
+	if (plan->has_effects || ex->savepoint.left)
 		ex->savepoint.used = true;
 }
 

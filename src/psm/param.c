@@ -365,7 +365,7 @@ psm_parser_setup(ParseState *pstate, void *arg)
 	pstate->p_coerce_param_hook = coerce_param;
 	pstate->p_ref_hook_state = expr;
 	expr->plan->nslots = 0;
-	expr->plan->volatility_known = false;
+	expr->plan->effects_known = false;
 }
 
 /* An execution is over: the parser hooks must not follow a pointer to it */

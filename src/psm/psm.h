@@ -273,8 +273,8 @@ typedef struct PsmPlan
 	CachedPlanSource *source;	/* of plan */
 	uint64		shape;			/* PsmScript.shape when it was made */
 
-	bool		volatility_known;	/* since the last analysis */
-	bool		is_volatile;	/* calls a volatile function */
+	bool		effects_known;	/* since the last analysis */
+	bool		has_effects;	/* changes or locks rows, or calls a volatile function */
 
 	/* filled by the parser hooks, anew at each analysis */
 	PsmSlot    *slots;

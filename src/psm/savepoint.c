@@ -6,7 +6,8 @@
  * statements of the block did stays.  So such statements run in a
  * subtransaction.  One is not begun for each: the open one is used on as long
  * as nothing in it has to be kept, which is known by its having no transaction
- * id and having called no volatile function (that may have taken a lock, changed
+ * id, and having run nothing that changes rows (those of another server need no
+ * transaction id here) or calls a volatile function (that may have taken a lock, changed
  * a setting or sent a notification), and is begun anew only behind another.  Such
  * a one stays open behind the block, too: a loop may come by again.  Its
  * nest level is the same for all statements of an execution's outermost
@@ -90,7 +91,8 @@ psm_savepoint_renew(PsmExec *ex)
 
 /*
  * The outermost protected block is over.  What runs without protection before the next one can
- * be in the savepoint as well as behind it: when it fails, the execution does.
+ * be in the savepoint as well as behind it: when it fails, the execution does.  Whatever it is but
+ * an expression without a query, note_effects() has the savepoint released before the next block.
  */
 void
 psm_savepoint_leave(PsmExec *ex)

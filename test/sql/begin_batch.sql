@@ -77,12 +77,24 @@ SELECT count(*) FROM bb_data WHERE v = 99;
 SELECT (:insert).*;
 INSERT INTO bb_data VALUES (97) RETURNING (:insert).*;
 DO $$BEGIN PERFORM (tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (98); END')).*; END$$;
+CREATE VIEW bb_star AS SELECT (:insert).*;
+SELECT * FROM bb_star;
+DROP VIEW bb_star;
+VALUES ((:insert).*), ((:insert).*);
+SELECT 1 WHERE row((:insert).*) IS NOT NULL;
 SELECT count(*) FROM bb_data WHERE v > 90;
+-- ... a function that calls it is another call each time
+CREATE FUNCTION bb_inline(v int) RETURNS text LANGUAGE sql AS $$
+	SELECT (tw.atomic('BEGIN ATOMIC INSERT INTO bb_data VALUES (:v); END', jsonb_build_object('v', v))).status $$;
+SELECT bb_inline(95), bb_inline(96) WHERE bb_inline(97) IS NOT NULL;
+DROP FUNCTION bb_inline;
+SELECT v FROM bb_data WHERE v BETWEEN 95 AND 97 ORDER BY v;
+DELETE FROM bb_data WHERE v BETWEEN 95 AND 98;
 SELECT (:insert).status, (:insert).rows;
 SELECT (o).status, (o).rows FROM (SELECT :insert AS o) AS once;
 SELECT (:insert).status FROM generate_series(1, 2);
 SELECT count(*) FROM bb_data WHERE v = 98;
-DELETE FROM bb_data WHERE v = 98;
+DELETE FROM bb_data WHERE v BETWEEN 95 AND 98;
 
 -- claimed in a savepoint that is rolled back, and again
 BEGIN;
@@ -297,9 +309,10 @@ SELECT bb_elsewhere.begin_batch('bb', 'one');
 ROLLBACK;
 SELECT status FROM tw.begin_batch('bb', 'one');
 
--- A claim of the client's own that no transaction block holds open is warned of, once a statement;
--- one by a function, a block, or beside what is written is not
-CREATE TEMP TABLE target (id text);
+-- A batch that is committed with the statement that claimed it, and with nothing in it, is warned
+-- of; one beside what is written is not, whoever claims it
+CREATE TABLE target (id text);
+CREATE FUNCTION add_row(id text) RETURNS text LANGUAGE sql AS $$ INSERT INTO target VALUES (id) RETURNING id $$;
 CREATE FUNCTION claim_and_write(id text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	s text := (tw.begin_batch('alone', id)).status;
@@ -317,13 +330,26 @@ SELECT claim_and_write('plpgsql');
 SELECT claim_in_sql('sql');
 DO $$ BEGIN PERFORM tw.begin_batch('alone', 'do'); INSERT INTO target VALUES ('do'); END $$;
 WITH c AS (SELECT * FROM tw.begin_batch('alone', 'with')) INSERT INTO target SELECT batch_id FROM c WHERE status = 'started';
-CALL tw.run('BEGIN ATOMIC DECLARE s text; SET s = (SELECT status FROM tw.begin_batch(''alone'', ''run'')); RETURN s; END');
+CALL tw.run('BEGIN ATOMIC INSERT INTO target SELECT batch_id FROM tw.begin_batch(''alone'', ''run''); END');
+DO $$
+DECLARE
+	r record;
+BEGIN
+	FOR r IN SELECT * FROM tw.begin_batch('alone', 'cursor') LOOP
+		INSERT INTO target VALUES (r.batch_id);
+	END LOOP;
+END $$;
+SELECT CASE WHEN (tw.begin_batch('alone', 'case')).status = 'started' THEN add_row('case') END;
+SELECT o.status, o.batch_id FROM tw.begin_batch('alone', 'finished') AS b, tw.finish_batch() AS o;
+PREPARE claim AS SELECT status FROM tw.begin_batch('alone', $1);
+EXECUTE claim('executed');
+DEALLOCATE claim;
 SELECT status FROM tw.begin_batch('alone', 'several') \; INSERT INTO target VALUES ('several');
 BEGIN;
 SELECT status FROM tw.begin_batch('alone', 'block');
 COMMIT;
 DROP TABLE target;
-DROP FUNCTION claim_and_write, claim_in_sql;
+DROP FUNCTION claim_and_write, claim_in_sql, add_row;
 
 DROP VIEW bb_ledger;
 DROP TABLE bb_data;

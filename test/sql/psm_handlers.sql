@@ -697,6 +697,40 @@ BEGIN;
 SELECT in_between();
 SELECT msg FROM log ORDER BY n;
 ROLLBACK;
+-- ... nor are locks on what was read, nor a cursor that a function without volatility opened
+CREATE TABLE read_between (a int);
+CREATE FUNCTION opened() RETURNS refcursor LANGUAGE plpgsql STABLE AS $$
+DECLARE
+	c refcursor := 'stays';
+BEGIN
+	OPEN c FOR SELECT 'a row' AS row;
+	RETURN c;
+END $$;
+CREATE FUNCTION reads_between() RETURNS text LANGUAGE psm AS $$
+BEGIN
+	DECLARE i int DEFAULT 0;
+	DECLARE n bigint;
+	DECLARE c text;
+
+	BEGIN
+		DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET i = 100;
+		SET i = i + 1;
+	END;
+	SET n = (SELECT count(*) FROM read_between);
+	SET c = opened()::text;
+	BEGIN
+		DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET i = i + 10;
+		SET i = i / 0;
+	END;
+	RETURN format('%s, %s', i, (SELECT string_agg(mode, ' ') FROM pg_locks
+		WHERE relation = 'read_between'::regclass AND pid = pg_backend_pid()));
+END $$;
+BEGIN;
+SELECT reads_between();
+FETCH stays;
+COMMIT;
+DROP FUNCTION reads_between, opened;
+DROP TABLE read_between;
 -- ... and what fails there fails the whole, to the caller's handler
 CREATE FUNCTION fails_between(bad int) RETURNS int LANGUAGE psm AS $$
 BEGIN
