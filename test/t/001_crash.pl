@@ -7,7 +7,7 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT background_until);
 
 # A commit takes 20 ms, so that there is a time between its start and its end to die in
 my $node = new_server('main', 'commit_delay = 20000', 'commit_siblings = 0');
@@ -80,19 +80,7 @@ foreach my $i (1 .. 40)
 	my $batch = "lost $i";
 	my $when = (qw(client server before behind))[ $i % 4 ];
 
-	$session = background($node, "SET application_name = 'lost'; " . atomic($batch) . ($when eq 'before' ? '; SELECT pg_sleep(60)' : ''));
-	if ($when eq 'before')
-	{
-		in_sleep($node);
-	}
-	elsif ($when eq 'behind')
-	{
-		$session->finish;
-	}
-	else
-	{
-		usleep(rand 30_000);
-	}
+	$session = background_until($node, "SET application_name = 'lost'; " . atomic($batch), $when, 30_000);
 	if ($when eq 'client')
 	{
 		kill_client($session);

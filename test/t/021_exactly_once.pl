@@ -9,7 +9,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT background_until);
 
 my $node = new_server('main', 'max_prepared_transactions = 10', 'idle_in_transaction_session_timeout = 0');
 my $dir = PostgreSQL::Test::Utils::tempdir();
@@ -69,20 +69,8 @@ foreach my $batch (0 .. 20)
 {
 	my $when = (qw(somewhen before behind))[ $batch % 3 ];
 	my $sql = "SELECT step('lost', " . $batch * 10 . ')';
-	my $session = background($node, "SET application_name = 'lost'; SET test.pause = 0.15; $sql" . ($when eq 'before' ? '; SELECT pg_sleep(60)' : ''));
+	my $session = background_until($node, "SET application_name = 'lost'; SET test.pause = 0.15; $sql", $when, 50_000);
 
-	if ($when eq 'before')
-	{
-		in_sleep($node);
-	}
-	elsif ($when eq 'behind')
-	{
-		$session->finish;
-	}
-	else
-	{
-		usleep(rand 50_000);
-	}
 	$deaths += query(q(SELECT count(*) FROM pg_stat_activity, pg_terminate_backend(pid) WHERE application_name = 'lost'));
 	$session->finish;
 	push @answers, query($sql);

@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(new_server background kill_client wait_until_up in_sleep sqlstate);
-our @EXPORT_OK = qw(session answer is_running pgbouncer start_pooler);
+our @EXPORT_OK = qw(session answer background_until is_running pgbouncer start_pooler);
 
 # A started server whose database postgres has the extension.  Settings are lines of
 # postgresql.conf; a server that crashes comes back by itself.
@@ -37,6 +37,28 @@ sub background
 	return IPC::Run::start(
 		[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
 		'<' => \undef, '>' => '/dev/null', '2>' => '/dev/null');
+}
+
+# The same, and returns when it surely is 'before' its commit (the statements are one transaction),
+# surely 'behind' it, or else at a random time of so many microseconds at most
+sub background_until
+{
+	my ($node, $sql, $when, $most) = @_;
+	my $session = background($node, $sql . ($when eq 'before' ? '; SELECT pg_sleep(60)' : ''));
+
+	if ($when eq 'before')
+	{
+		in_sleep($node);
+	}
+	elsif ($when eq 'behind')
+	{
+		$session->finish;
+	}
+	else
+	{
+		usleep(rand $most);
+	}
+	return $session;
 }
 
 # Starts psql on a statement, on a server that may crash or be down; ask for its answer later
