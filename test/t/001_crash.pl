@@ -44,9 +44,8 @@ foreach my $how ([ 'tw.atomic', atomic('killed 1', $slow), 'killed 1' ],
 	my ($what, $sql, $batch) = @$how;
 	my $session = background($node, $sql);
 
-	kill 'KILL', in_sleep($node);
+	kill_backend($node, in_sleep($node));
 	$session->finish;
-	wait_until_up($node);
 	is(found($batch), '0|0|0', "$what: a killed session leaves neither rows nor ledger");
 	is($node->safe_psql('postgres', atomic($batch)), 'applied', "$what: the batch can run afterwards");
 	is(found($batch), '1|1|1', "$what: and is there once");

@@ -148,9 +148,8 @@ $zombie = background($node, q(
 $pid = in_sleep($node);
 kill 'STOP', $pid;
 query(q(SELECT tw.init_producer('zombie', 'third')));
-kill 'KILL', $pid;
+kill_backend($node, $pid);
 $zombie->finish;
-wait_until_up($node);
 is(query(q(SELECT status FROM tw.begin_batch('zombie', 'c', epoch => 3))), 'started', 'zombie: killed, its batch is free');
 is(query(q(SELECT count(*) FROM sink WHERE job = 'zombie' AND line = 2)), '0', 'zombie: and its rows are gone');
 

@@ -41,17 +41,6 @@ sub crash
 	$node->start;
 }
 
-# Kills a backend with the application_name: PostgreSQL restarts for that.  False: none there.
-sub kill_backend
-{
-	my ($status, $pid) = $node->psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE application_name = '$_[0]'");
-
-	return 0 unless $status == 0 && $pid =~ /^\d+$/;
-	kill 'KILL', $pid;
-	return 1;
-}
-
 query(q(
 	CREATE TABLE data (batch text);
 	SELECT tw.init_producer('steps')));
@@ -83,9 +72,8 @@ foreach my $how ('kill -9', 'immediate shutdown')
 
 		if ($how eq 'kill -9')
 		{
-			kill 'KILL', $pid;
+			kill_backend($node, $pid);
 			$session->finish;
-			wait_until_up($node);
 		}
 		else
 		{
@@ -240,9 +228,10 @@ foreach my $round (1 .. $rounds)
 	}
 	elsif ($how eq 'backend')
 	{
-		kill_backend('coordinator');
+		my ($pid) = split /\n/, query(q(SELECT pid FROM pg_stat_activity WHERE application_name = 'coordinator'));
+
+		kill_backend($node, $pid) if $pid;
 		kill_client($client);
-		wait_until_up($node);
 	}
 	else
 	{

@@ -99,8 +99,7 @@ foreach my $round (1 .. $rounds)
 	{
 		my ($pid) = split /\n/, $node->safe_psql('postgres',
 			q(SELECT pid FROM pg_stat_activity WHERE client_addr IS NOT NULL));
-		kill 'KILL', $pid if $pid;
-		wait_until_up($node);
+		kill_backend($node, $pid) if $pid;
 	}
 	kill_client($client);
 

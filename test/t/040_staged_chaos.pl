@@ -131,9 +131,7 @@ sub fault
 		}
 		return if $pid !~ /^\d+$/;
 		$faults{'kill -9 of a backend'}++;
-		kill 'KILL', $pid;
-		usleep 20_000;
-		wait_until_up($node);
+		kill_backend($node, $pid);
 	}
 	elsif ($dice < 0.3)
 	{

@@ -163,8 +163,7 @@ foreach my $round (1 .. $rounds)
 		my ($pid) = split /\n/, $node->safe_psql('postgres',
 			q(SELECT pid FROM pg_stat_activity WHERE datname = 'payments' AND pid <> pg_backend_pid()));
 
-		kill 'KILL', $pid if $pid;
-		wait_until_up($node);
+		kill_backend($node, $pid) if $pid;
 	}
 	$kills{$how}++;
 	finish($consumer, 1);

@@ -546,8 +546,14 @@ sub fault
 
 		return if $pid !~ /^\d+$/;
 		$faults{"$signal to a session of $kind"}++;
-		kill $signal, $pid;
-		usleep 50_000 if $signal eq 'KILL';
+		if ($signal eq 'KILL')
+		{
+			kill_backend($node, $pid);
+		}
+		else
+		{
+			kill $signal, $pid;
+		}
 		up($node);
 	}
 	else

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(new_server background kill_client wait_until_up in_sleep sqlstate);
+our @EXPORT = qw(new_server background kill_backend kill_client wait_until_up in_sleep sqlstate);
 our @EXPORT_OK = qw(session answer background_until is_running pgbouncer start_pooler);
 
 # A started server whose database postgres has the extension.  Settings are lines of
@@ -136,6 +136,23 @@ sub kill_client
 
 	eval { $run->signal('KILL') };
 	eval { $run->finish };
+	return;
+}
+
+# Kills a session's process in the server, and returns when the server is back from the crash that
+# it takes that for.  Until the postmaster has seen the end of its child the old server still
+# answers: only what comes behind waitpid, which makes the process disappear, is the new one.
+sub kill_backend
+{
+	my ($node, $pid) = @_;
+
+	kill 'KILL', $pid;
+	for (1 .. 18_000)
+	{
+		last unless kill 0, $pid;
+		usleep 10_000;
+	}
+	wait_until_up($node);
 	return;
 }
 
