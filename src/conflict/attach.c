@@ -316,7 +316,6 @@ void
 tw_attach(QueryDesc *query, int eflags)
 {
 	Walk		walk = {0};
-	ListCell   *lc;
 
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) || query->planstate == NULL ||
 		query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot))
@@ -329,12 +328,8 @@ tw_attach(QueryDesc *query, int eflags)
 	walk.spared = spared_relations(query);
 	if (!walk.spare_all)
 		track_parents(query);
+	/* comes to subplans as well: each that is used hangs on the node whose expressions use it */
 	attach_walker(query->planstate, &walk);
-	foreach(lc, query->estate->es_subplanstates)
-	{
-		if (lfirst(lc) != NULL)
-			attach_walker((PlanState *) lfirst(lc), &walk);
-	}
 }
 
 /* ---------- the walk ---------- */
@@ -448,6 +443,9 @@ attach_walker(PlanState *ps, Walk *walk)
 		case T_TidScanState:
 		case T_TidRangeScanState:
 			attach_scan((ScanState *) ps, walk, row ? exec_row : exec_predicate);
+			/* mostly there is nothing below */
+			if (ps->initPlan == NIL && ps->subPlan == NIL)
+				return false;
 			break;
 		case T_IndexOnlyScanState:
 			attach_scan((ScanState *) ps, walk, row ? exec_row_of_index : exec_predicate);

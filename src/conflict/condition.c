@@ -139,8 +139,8 @@ hash_key(uint32 hash, const ScanKeyData *key)
 
 		key_type(key, &typlen, &typbyval);
 		if (typbyval)
-			hash = hash_combine(hash, hash_bytes((unsigned char *) &key->sk_argument,
-												 sizeof(Datum)));
+			hash = hash_combine(hash, murmurhash32((uint32) key->sk_argument ^
+												   (uint32) ((uint64) key->sk_argument >> 32)));
 		else
 			hash = hash_combine(hash,
 								hash_bytes((unsigned char *) DatumGetPointer(key->sk_argument),
@@ -323,13 +323,13 @@ static TwCondition *
 copy_probe(const TwCondition *probe, Snapshot snapshot)
 {
 	MemoryContext old = MemoryContextSwitchTo(tw_track->mcxt);
-	TwCondition *copy = palloc(sizeof(TwCondition));
+	TwCondition *copy = palloc(sizeof(TwCondition) + probe->nkeys * sizeof(ScanKeyData));
 
 	*copy = *probe;
 	copy->snapshot = snapshot;
 	copy->complete = true;
 	copy->qual = copyObject(probe->qual);
-	copy->keys = palloc(probe->nkeys * sizeof(ScanKeyData));
+	copy->keys = (ScanKey) (copy + 1);
 	for (int i = 0; i < probe->nkeys; i++)
 		copy_key(&copy->keys[i], &probe->keys[i]);
 	MemoryContextSwitchTo(old);

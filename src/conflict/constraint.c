@@ -314,14 +314,26 @@ write_walker(PlanState *ps, WriteWalk *walk)
 	return planstate_tree_walker(ps, write_walker, walk);
 }
 
+/* One ModifyTable without ON CONFLICT: outside of a savepoint it has nothing for the walk */
+static bool
+is_simple_write(QueryDesc *query)
+{
+	PlanState  *ps = query->planstate;
+
+	return IsA(ps, ModifyTableState) && !query->plannedstmt->hasModifyingCTE &&
+		((ModifyTable *) ps->plan)->onConflictAction == ONCONFLICT_NONE;
+}
+
 void
 tw_constraint_before_write(QueryDesc *query, TwTargets *targets)
 {
 	WriteWalk	walk = {query, targets, false};
+	bool		savepoint = tw_track_in_savepoint();
 
-	if (query->snapshot != NULL && IsMVCCSnapshot(query->snapshot) &&
-		(tw_track->mode == TW_TRACK_PREDICATE || tw_track_in_savepoint()))
-		write_walker(query->planstate, &walk);
+	if (query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot) ||
+		(!savepoint && (tw_track->mode != TW_TRACK_PREDICATE || is_simple_write(query))))
+		return;
+	write_walker(query->planstate, &walk);
 }
 
 /*

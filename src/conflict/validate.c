@@ -89,7 +89,7 @@ may_have_children(Relation rel)
 	LOCKTAG		tag;
 	int			holders;
 
-	if (rel->rd_rel->relhassubclass)
+	if (rel == NULL || rel->rd_rel->relhassubclass)
 		return true;
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, RelationGetRelid(rel));
 	pfree(GetLockConflicts(&tag, ShareUpdateExclusiveLock, &holders));
@@ -134,22 +134,51 @@ validate_rows(Relation rel, TwRelation *relation, TwConflictSink sink, void *arg
 	return go_on;
 }
 
+/* Is there more to be looked at than whether it has a new child? */
+static bool
+has_conditions(TwRelation *relation)
+{
+	return relation->whole != NULL || relation->nscans > 0 || relation->nrows > 0 ||
+		relation->nprobes > relation->nprobes_off;
+}
+
 static bool
 validate_relation(TwRelation *relation, TwConflictSink sink, void *arg)
 {
 	/* we hold a lock since we have read it; NULL: we have dropped it */
 	Relation	rel = RelationIdGetRelation(relation->key.relid);
-	bool		children = relation->predicates && (rel == NULL || may_have_children(rel));
+	bool		children = relation->predicates && may_have_children(rel);
 	bool		go_on = true;
 
-	if (relation->whole != NULL || relation->nscans > 0 || relation->nrows > 0 ||
-		relation->nprobes > relation->nprobes_off)
+	if (has_conditions(relation))
 		go_on = validate_rows(rel, relation, sink, arg);
 	if (rel != NULL)
 		RelationClose(rel);
 	if (go_on && children)
 		go_on = validate_children(relation->key.relid, sink, arg);
 	return go_on;
+}
+
+/* Is there anything to prove?  Not where all that was read was then written, see tw_attach_written() */
+static bool
+anything_to_prove(TwTrack *track)
+{
+	/* a small job's memory has room for what is asked about locks */
+	MemoryContext old = MemoryContextSwitchTo(track->mcxt);
+	bool		found = track->parents != NIL;
+
+	for (TwRelation *r = track->first_relation; r != NULL && !found; r = r->next)
+		found = has_conditions(r);
+	for (TwRelation *r = track->first_relation; r != NULL && !found; r = r->next)
+	{
+		Relation	rel = RelationIdGetRelation(r->key.relid);
+
+		found = r->predicates && may_have_children(rel);
+		if (rel != NULL)
+			RelationClose(rel);
+	}
+	MemoryContextSwitchTo(old);
+	return found;
 }
 
 /* Tells the sink of every conflict until it returns false */
@@ -284,7 +313,7 @@ tw_conflict_before_commit(void)
 		return;
 	tw_constraint_settle();
 	track->busy = true;
-	if (track->oldest != NULL)
+	if (track->oldest != NULL && anything_to_prove(track))
 	{
 		TwConflict	conflict;
 
