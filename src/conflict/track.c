@@ -135,17 +135,26 @@ tw_track_reads(PG_FUNCTION_ARGS)
 
 /* ---------- snapshots ---------- */
 
+/* Not by memcmp(): for the few that there mostly are it takes longer than all else here */
+static bool
+same_xids(const TransactionId *a, const TransactionId *b, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (a[i] != b[i])
+			return false;
+	}
+	return true;
+}
+
 /* True: the two show the same transactions as finished */
 static bool
 same_snapshot(Snapshot a, Snapshot b)
 {
-	if (a == b)
-		return true;
-	if (a->xmin != b->xmin || a->xmax != b->xmax || a->xcnt != b->xcnt ||
-		a->subxcnt != b->subxcnt || a->suboverflowed != b->suboverflowed)
-		return false;
-	return memcmp(a->xip, b->xip, a->xcnt * sizeof(TransactionId)) == 0 &&
-		(a->subxcnt == 0 || memcmp(a->subxip, b->subxip, a->subxcnt * sizeof(TransactionId)) == 0);
+	return a == b ||
+		(a->xmin == b->xmin && a->xmax == b->xmax && a->xcnt == b->xcnt &&
+		 a->subxcnt == b->subxcnt && a->suboverflowed == b->suboverflowed &&
+		 same_xids(a->xip, b->xip, a->xcnt) && same_xids(a->subxip, b->subxip, a->subxcnt));
 }
 
 static bool
