@@ -147,14 +147,20 @@ same_xids(const TransactionId *a, const TransactionId *b, int n)
 	return true;
 }
 
-/* True: the two show the same transactions as finished */
+/*
+ * True: the two show the same transactions as finished.  An overflowed snapshot says how many
+ * subtransactions were seen before there were too many, but its copies do not have them.
+ */
 static bool
 same_snapshot(Snapshot a, Snapshot b)
 {
-	return a == b ||
-		(a->xmin == b->xmin && a->xmax == b->xmax && a->xcnt == b->xcnt &&
-		 a->subxcnt == b->subxcnt && a->suboverflowed == b->suboverflowed &&
-		 same_xids(a->xip, b->xip, a->xcnt) && same_xids(a->subxip, b->subxip, a->subxcnt));
+	if (a == b)
+		return true;
+	if (a->xmin != b->xmin || a->xmax != b->xmax || a->xcnt != b->xcnt ||
+		a->suboverflowed != b->suboverflowed || !same_xids(a->xip, b->xip, a->xcnt))
+		return false;
+	return a->suboverflowed ||
+		(a->subxcnt == b->subxcnt && same_xids(a->subxip, b->subxip, a->subxcnt));
 }
 
 static bool
