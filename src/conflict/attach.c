@@ -97,6 +97,7 @@ typedef struct Walk
 	Bitmapset  *spared;			/* range table indexes that need not be remembered */
 	bool		spare_all;
 	bool		marked;			/* below a node that may go back to an earlier row */
+	bool		custom;			/* has come to a node of another extension */
 } Walk;
 
 static ScanState *last_state = NULL;	/* looked up last */
@@ -316,6 +317,7 @@ void
 tw_attach(QueryDesc *query, int eflags)
 {
 	Walk		walk = {0};
+	ListCell   *lc;
 
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) || query->planstate == NULL ||
 		query->snapshot == NULL || !IsMVCCSnapshot(query->snapshot))
@@ -330,6 +332,14 @@ tw_attach(QueryDesc *query, int eflags)
 		track_parents(query);
 	/* comes to subplans as well: each that is used hangs on the node whose expressions use it */
 	attach_walker(query->planstate, &walk);
+	if (!walk.custom)
+		return;
+	/* but what hangs on a node that comes into being only as the statement runs, see custom.c */
+	foreach(lc, query->estate->es_subplanstates)
+	{
+		if (lfirst(lc) != NULL)
+			attach_walker((PlanState *) lfirst(lc), &walk);
+	}
 }
 
 /* ---------- the walk ---------- */
@@ -400,6 +410,7 @@ attach_custom_scan(ScanState *state, Walk *walk)
 	List	   *copies;
 	MemoryContext old;
 
+	walk->custom = true;
 	/* not all extensions name their methods */
 	if (name == NULL || !tw_citus_is_scan(name))
 	{

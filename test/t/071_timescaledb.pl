@@ -86,6 +86,8 @@ my @predicate = (
 	[ 'what an INSERT read', q(INSERT INTO m SELECT '2026-01-02 02:00', dev, v FROM src), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
 	[ 'what an INSERT read from the hypertable', q(INSERT INTO m SELECT at + interval '1 hour', dev, v FROM m WHERE at >= '2026-01-05'), q(UPDATE m SET v = 3 WHERE at = '2026-01-05 06:00'), '40001' ],
 	[ 'what a subquery of an UPDATE read', q(UPDATE m SET v = (SELECT sum(v) FROM src) WHERE at = '2026-01-01'), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
+	[ 'what a subquery of an UPDATE read for each row', q(UPDATE m SET v = (SELECT src.v FROM src WHERE src.dev = m.dev) WHERE dev = 1 AND at = '2026-01-01'), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
+	[ 'what a subquery of the condition of a DELETE read', 'DELETE FROM m WHERE dev NOT IN (SELECT dev FROM src)', 'DELETE FROM src WHERE dev = 2', '40001' ],
 	[ 'what a join of an UPDATE read', q(UPDATE m SET v = src.v FROM src WHERE m.dev = src.dev AND at = '2026-01-01'), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
 	[ 'a row that an UPDATE looked for', q(UPDATE m SET v = 3 WHERE dev = 7 AND at >= '2026-01-04'), q(INSERT INTO m VALUES ('2026-01-04 01:00', 7, 1)), '40001' ],
 	[ 'a row that a DELETE looked for, in a new chunk', 'DELETE FROM m WHERE dev = 7', q(INSERT INTO m VALUES ('2026-01-09 01:00', 7, 1)), '40001' ],
@@ -114,6 +116,8 @@ my @row = (
 	[ 'what an INSERT read', q(INSERT INTO m SELECT '2026-01-02 02:00', dev, v FROM src), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
 	[ 'what a MERGE read', q(MERGE INTO m USING src ON m.dev = src.dev AND at = '2026-01-01' WHEN MATCHED THEN UPDATE SET v = src.v), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
 	[ 'a row added to what a MERGE read', q(MERGE INTO m USING src ON m.dev = src.dev AND at = '2026-01-01' WHEN MATCHED THEN UPDATE SET v = src.v), 'INSERT INTO src VALUES (3, 3)', '' ],
+	[ 'what a subquery of an UPDATE read for each row', q(UPDATE m SET v = (SELECT src.v FROM src WHERE src.dev = m.dev) WHERE dev = 1 AND at = '2026-01-01'), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
+	[ 'what a subquery of the condition of a DELETE read', 'DELETE FROM m WHERE dev NOT IN (SELECT dev FROM src)', 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ],
 	[ 'what a join of a DELETE read', q(DELETE FROM m USING src WHERE m.dev = src.dev AND src.v = 10), 'UPDATE src SET v = 3 WHERE dev = 1', '40001' ]);
 
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ')
