@@ -332,10 +332,8 @@ tw_attach(QueryDesc *query, int eflags)
 		track_parents(query);
 	/* comes to subplans as well: each that is used hangs on the node whose expressions use it */
 	attach_walker(query->planstate, &walk);
-	if (!walk.custom)
-		return;
 	/* but what hangs on a node that comes into being only as the statement runs, see custom.c */
-	foreach(lc, query->estate->es_subplanstates)
+	foreach(lc, walk.custom ? query->estate->es_subplanstates : NIL)
 	{
 		if (lfirst(lc) != NULL)
 			attach_walker((PlanState *) lfirst(lc), &walk);
@@ -838,18 +836,23 @@ void
 tw_attach_written(QueryDesc *query, uint64 processed)
 {
 	ModifyTableState *mt = (ModifyTableState *) query->planstate;
+	PlanState  *source;
 	TrackedQuery *tracked;
 	TrackedScan *scan;
 
 	if (processed != 1 || !IsA(mt, ModifyTableState) || !mt->canSetTag ||
 		(mt->operation != CMD_UPDATE && mt->operation != CMD_DELETE) ||
-		!IsA(outerPlanState(mt), IndexScanState) || !IsolationUsesXactSnapshot() ||
-		tw_track_in_savepoint() || (tracked = find_query(query->estate)) == NULL)
+		!IsolationUsesXactSnapshot() || tw_track_in_savepoint())
 		return;
-	scan = find_scan(tracked, (ScanState *) outerPlanState(mt));
+	source = outerPlanState(mt);
+	/* a view's INSTEAD OF trigger is given a table's row, and may write what it likes */
+	if (!IsA(source, IndexScanState) ||
+		((Scan *) source->plan)->scanrelid != mt->resultRelInfo->ri_RangeTableIndex ||
+		(tracked = find_query(query->estate)) == NULL)
+		return;
+	scan = find_scan(tracked, (ScanState *) source);
 	if (scan != NULL && scan->probe != NULL &&
-		tw_condition_names_one_row(((IndexScanState *) scan->state)->iss_RelationDesc,
-								   scan->probe))
+		tw_condition_names_one_row(((IndexScanState *) source)->iss_RelationDesc, scan->probe))
 		tw_condition_off(scan->relation, scan->probe);
 }
 
