@@ -330,9 +330,8 @@ tw_attach(QueryDesc *query, int eflags)
 	walk.spared = spared_relations(query);
 	if (!walk.spare_all)
 		track_parents(query);
-	/* comes to subplans as well: each that is used hangs on the node whose expressions use it */
+	/* comes to all subplans that are used but those of nodes made only later, see custom.c */
 	attach_walker(query->planstate, &walk);
-	/* but what hangs on a node that comes into being only as the statement runs, see custom.c */
 	foreach(lc, walk.custom ? query->estate->es_subplanstates : NIL)
 	{
 		if (lfirst(lc) != NULL)
@@ -836,7 +835,7 @@ void
 tw_attach_written(QueryDesc *query, uint64 processed)
 {
 	ModifyTableState *mt = (ModifyTableState *) query->planstate;
-	PlanState  *source;
+	PlanState  *source = outerPlanState(mt);
 	TrackedQuery *tracked;
 	TrackedScan *scan;
 
@@ -844,7 +843,6 @@ tw_attach_written(QueryDesc *query, uint64 processed)
 		(mt->operation != CMD_UPDATE && mt->operation != CMD_DELETE) ||
 		!IsolationUsesXactSnapshot() || tw_track_in_savepoint())
 		return;
-	source = outerPlanState(mt);
 	/* a view's INSTEAD OF trigger is given a table's row, and may write what it likes */
 	if (!IsA(source, IndexScanState) ||
 		((Scan *) source->plan)->scanrelid != mt->resultRelInfo->ri_RangeTableIndex ||
