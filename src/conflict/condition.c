@@ -138,9 +138,10 @@ hash_key(uint32 hash, const ScanKeyData *key)
 		bool		typbyval;
 
 		key_type(key, &typlen, &typbyval);
+		/* both halves mixed: keys that have like numbers in both must not meet */
 		if (typbyval)
 			hash = hash_combine(hash, murmurhash32((uint32) key->sk_argument ^
-												   (uint32) ((uint64) key->sk_argument >> 32)));
+												   murmurhash32((uint64) key->sk_argument >> 32)));
 		else
 			hash = hash_combine(hash,
 								hash_bytes((unsigned char *) DatumGetPointer(key->sk_argument),
