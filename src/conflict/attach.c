@@ -330,7 +330,7 @@ tw_attach(QueryDesc *query, int eflags)
 	walk.spared = spared_relations(query);
 	if (!walk.spare_all)
 		track_parents(query);
-	/* comes to all subplans that are used but those of nodes made only later, see custom.c */
+	/* comes to all subplans used but those of nodes made only later, see custom.c */
 	attach_walker(query->planstate, &walk);
 	foreach(lc, walk.custom ? query->estate->es_subplanstates : NIL)
 	{
@@ -799,7 +799,7 @@ exec_predicate(PlanState *ps)
 	TupleTableSlot *result;
 	TwCondition *condition;
 
-	if (TTS_EMPTY(scan->state->ss_ScanTupleSlot))
+	if (TTS_EMPTY(scan->state->ss_ScanTupleSlot) || !scan->begun)	/* a cursor's, half-way */
 	{
 		remember_scan(scan);
 		if (is_static(scan->state))
