@@ -25,7 +25,6 @@
 #include "engine/citus.h"
 #include "executor/executor.h"
 #include "executor/nodeIndexscan.h"
-#include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -276,24 +275,6 @@ spared_relations(QueryDesc *query)
 	return n == 1 ? locked_relations(query, spared) : spared;
 }
 
-/*
- * A query of a foreign key that locks the rows it finds, FOR KEY SHARE: no key that it has
- * seen can go, and none that it has not seen can come, because whoever adds one needs a
- * lock on the row that we are deleting.  So it needs no tracking, and a busy parent table
- * makes no conflicts.
- */
-static bool
-is_foreign_key_query(QueryDesc *query)
-{
-	Oid			userid;
-	int			sec_context;
-
-	if (!IsA(query->planstate, LockRowsState))
-		return false;
-	GetUserIdAndSecContext(&userid, &sec_context);
-	return (sec_context & SECURITY_NOFORCE_RLS) != 0;
-}
-
 /* Parents of what is scanned; a child table may come to them */
 static void
 track_parents(QueryDesc *query)
@@ -326,7 +307,7 @@ tw_attach(QueryDesc *query, int eflags)
 	walk.desc = query;
 	if (tw_citus_present())
 		tw_copies_note(query);
-	walk.spare_all = is_foreign_key_query(query);
+	walk.spare_all = tw_spared_foreign_key(query);
 	walk.spared = spared_relations(query);
 	if (!walk.spare_all)
 		track_parents(query);

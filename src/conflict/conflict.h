@@ -170,6 +170,9 @@ extern bool tw_track_in_savepoint(void);
 
 extern void tw_track_spared(TwRelation *relation, Snapshot snapshot, List *probes);
 
+/* Is a statement that of a foreign key, which keeps all that it tells by its locks? */
+extern bool tw_spared_foreign_key(QueryDesc *query);
+
 /* ---------- in attach.c: the scans of a running statement ---------- */
 
 extern void tw_attach(QueryDesc *query, int eflags);
