@@ -64,12 +64,15 @@ tw_track_spared(TwRelation *relation, Snapshot snapshot, List *probes)
  * makes no conflicts.
  *
  * PostgreSQL runs it in a security context that is the foreign keys' own; but so it does with
- * the triggers of rows that a cascade deletes or updates, and their queries can be any.
+ * the triggers of rows that a cascade deletes or updates, whose queries can be any.  So it is
+ * known by its text as well.
  */
 bool
 tw_spared_foreign_key(QueryDesc *query)
 {
-	static const char *const begins[] = {"SELECT 1 FROM ONLY \"", "SELECT 1 FROM \""};
+	static const char begin[] = "SELECT 1 FROM ";
+	static const char end[] = " FOR KEY SHARE OF x";
+	size_t		length;
 	Oid			userid;
 	int			sec_context;
 
@@ -78,12 +81,9 @@ tw_spared_foreign_key(QueryDesc *query)
 	GetUserIdAndSecContext(&userid, &sec_context);
 	if ((sec_context & SECURITY_NOFORCE_RLS) == 0)
 		return false;
-	for (int i = 0; i < lengthof(begins); i++)
-	{
-		if (strncmp(query->sourceText, begins[i], strlen(begins[i])) == 0)
-			return true;
-	}
-	return false;
+	length = strlen(query->sourceText);
+	return strncmp(query->sourceText, begin, sizeof(begin) - 1) == 0 && length >= sizeof(end) &&
+		strcmp(query->sourceText + length - (sizeof(end) - 1), end) == 0;
 }
 
 void
