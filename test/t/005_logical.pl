@@ -150,7 +150,8 @@ $publisher->safe_psql('staged', 'ALTER TABLE bare REPLICA IDENTITY FULL');
 publish(3);
 is(there(), '2b 3C 5e|1:11 1:12 2:20|1:2 2:2|1 2 3', 'with one, all of the same batch does');
 
-# In two phases
+# In two phases, which the subscription comes to when all its tables have been copied
+$subscriber->poll_query_until('staged', q(SELECT subtwophasestate = 'e' FROM pg_subscription WHERE subname = 'staged')) or die 'two_phase stays pending';
 stage(4, m => [ '"mode": "overwrite"', "6, 'eu', 'f'" ], p => [ '"mode": "overwrite"', '2, 21' ]);
 $publisher->safe_psql('staged', q(BEGIN; SELECT tw.publish('s', '4'); PREPARE TRANSACTION 'publish'));
 is(there(), '2b 3C 5e|1:11 1:12 2:20|1:2 2:2|1 2 3', 'a publish that is prepared does not show');

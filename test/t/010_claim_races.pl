@@ -33,15 +33,16 @@ sub race
 }
 
 # Starts sessions that run one statement over and over, whose commits may fail, which would
-# end one of pgbench; writers_errors waits for them, and returns the kinds of their errors
+# end one of pgbench, after another one if given; writers_errors waits for them, and returns the
+# kinds of their errors
 my @writers;
 my $writes = PostgreSQL::Test::Utils::tempdir() . '/write';
 
 sub start_writers
 {
-	my ($name, $sql) = @_;
+	my ($name, $sql, $before) = @_;
 
-	PostgreSQL::Test::Utils::append_to_file("$writes.$name.sql", $sql x 1000);
+	PostgreSQL::Test::Utils::append_to_file("$writes.$name.sql", ($before // '') . $sql x 1000);
 	@writers = map {
 		IPC::Run::start([ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-f', "$writes.$name.sql" ],
 			'<' => \undef, '>' => '/dev/null', '2>' => "$writes.$name.$_.err")
@@ -229,7 +230,10 @@ CREATE FUNCTION init() RETURNS int LANGUAGE sql AS
 	$$INSERT INTO epochs VALUES (tw.init_producer('fencing'), true) RETURNING 1$$;
 CREATE SEQUENCE fenced_batch;
 SQL
-start_writers('fencing', <<'SQL');
+
+# A writer is fenced for certain if it begins when the race has
+my $when = "DO \$\$BEGIN WHILE NOT EXISTS (SELECT FROM epochs WHERE given) LOOP PERFORM pg_sleep(0.001); END LOOP; END\$\$;\n";
+start_writers('fencing', <<'SQL', $when);
 INSERT INTO epochs SELECT (o).epoch, false FROM (SELECT tw.begin_batch('fencing',
 	nextval('fenced_batch')::text, epoch => epoch) FROM tw.jobs WHERE job = 'fencing') AS _ (o);
 SQL

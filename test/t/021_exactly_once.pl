@@ -8,7 +8,7 @@ use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep time);
+use Time::HiRes qw(usleep);
 use TransactionalWriter qw(:DEFAULT background_until);
 
 my $node = new_server('main', 'max_prepared_transactions = 10', 'idle_in_transaction_session_timeout = 0');
@@ -94,6 +94,8 @@ while ($restarts < 30 && sink($node, 'restart') !~ /\|$lines$/)
 	$writer->finish;
 	$node->start;
 }
+# what is left when a slow machine has hardly come to anything between them
+writer($node, 'restart')->finish;
 note "$restarts restarts";
 cmp_ok($restarts, '>', 1, 'restarts: the server died more than once');
 is(sink($node, 'restart'), "$lines|0|$lines", 'restarts: each line is there once');
@@ -116,10 +118,9 @@ my $zombie = IPC::Run::start([ 'psql', '-XqAt', '-d', $node->connstr('postgres')
 	'<' => \undef, '>' => \$answer, '2>' => \$answer);
 my $pid = in_sleep($node);
 kill 'STOP', $pid;
-my $before = time;
 is(query(q(SELECT tw.init_producer('zombie', 'second'))), '2', 'zombie: the second gets the next epoch');
 is(query(q(SELECT status FROM tw.begin_batch('zombie', 'other', epoch => 2))), 'started', 'zombie: and works');
-cmp_ok(time - $before, '<', 5, 'zombie: without waiting for the first');
+is(query("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid"), '1', 'zombie: without waiting for the first');
 
 # What the first has begun the second gets when that has ended
 my $second = '';

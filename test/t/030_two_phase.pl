@@ -11,7 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
-use TransactionalWriter;
+use TransactionalWriter qw(:DEFAULT is_running);
 
 my $rounds = $ENV{TW_KILL_ROUNDS} || 40;
 my $node = new_server('main', 'max_prepared_transactions = 300', 'max_connections = 60', 'fsync = off',
@@ -20,17 +20,19 @@ my $dir = PostgreSQL::Test::Utils::tempdir();
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
 
-# Starts psql on a script of many lines; its errors go to a file
+# Starts psql on a script of many lines; its errors go to a file.  It has come to its end when nobody
+# holds its output any more, that is, when a shell has ended, too, that it has started.
 sub start_script
 {
 	my ($sql) = @_;
+	my $out;
 
 	open my $file, '>', "$dir/script.sql" or die $!;
 	print $file $sql;
 	close $file;
 	return IPC::Run::start(
 		[ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-f', "$dir/script.sql" ],
-		'<' => \undef, '>' => '/dev/null', '2>' => "$dir/errors");
+		'<' => \undef, '>' => \$out, '2>' => "$dir/errors");
 }
 
 sub errors { return PostgreSQL::Test::Utils::slurp_file("$dir/errors"); }
@@ -116,7 +118,7 @@ in_sleep($node);
 my $gid = query(q(SELECT application_name FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
 is(sqlstate($node, "CALL tw.commit_prepared('$gid')"), 'TW003', 'a gid that is not prepared yet is in progress');
 is(sqlstate($node, "CALL tw.abort_prepared('$gid', 'why')"), 'TW003', 'for an abort as well');
-query(q(SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
+query(q(SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
 $session->finish;
 is(sqlstate($node, "CALL tw.commit_prepared('$gid')"), 'TW010', 'and unknown when its transaction is gone');
 
@@ -215,6 +217,17 @@ foreach my $round (1 .. $rounds)
 	my $client = start_script(coordinator(200));
 	my $how = (qw(client client client terminate terminate backend server))[ int rand 7 ];
 
+	# Every other one dies when it has surely brought a batch through, or is at the next
+	if ($round % 2)
+	{
+		my $size = -s $checkpoint;
+
+		for (1 .. 18_000)
+		{
+			last if -s $checkpoint > $size || !is_running($client);
+			usleep 10_000;
+		}
+	}
 	usleep(10_000 + rand 60_000);
 	$kills{$how}++;
 	if ($how eq 'client')
@@ -238,9 +251,6 @@ foreach my $round (1 .. $rounds)
 		crash();
 		kill_client($client);
 	}
-	# A shell that the dead client had started may still be writing to the checkpoint
-	usleep(300_000);
-
 	# A session that ends, or is ended by us, says so; everything else is an error of ours
 	foreach my $line (grep { /ERROR/ } split /\n/, errors())
 	{
@@ -254,7 +264,7 @@ start_script(coordinator(3))->finish;
 is(errors(), '', 'the last coordinator comes to its end');
 my @known = split /\n/, PostgreSQL::Test::Utils::slurp_file($checkpoint);
 note scalar(@known), " batches, $rounds kills";
-cmp_ok(scalar(@known), '>', $rounds / 10, 'batches came through');
+cmp_ok(scalar(@known), '>=', $rounds / 2, 'batches came through');
 is(PostgreSQL::Test::Utils::slurp_file($wrong), '', 'no coordinator met anything but its own end');
 is(join(' ', map { (split / /)[0] } @known), join(' ', 0 .. $#known), 'each batch is in the checkpoint once');
 is(query(q(SELECT count(*), count(DISTINCT batch) FROM data WHERE batch LIKE 'random%')),

@@ -30,9 +30,9 @@ sub reports
 }
 
 $node->safe_psql('postgres', q(SELECT tw.create_job('alarm')));
-$node->safe_psql('postgres', qq(BEGIN; SELECT tw.begin_batch('alarm', '$_'); PREPARE TRANSACTION 'alarm $_'))
-  foreach qw(forgotten resolved);
-$node->safe_psql('postgres', q(CALL tw.commit_prepared('alarm resolved')));
+# the second is resolved at once: in time on a slow machine, too
+$node->safe_psql('postgres', qq(BEGIN; SELECT tw.begin_batch('alarm', '$_'); PREPARE TRANSACTION 'alarm $_';)
+	  . ($_ eq 'resolved' ? q(CALL tw.commit_prepared('alarm resolved')) : '')) foreach qw(forgotten resolved);
 
 cmp_ok(reports('forgotten', 1), '>=', 1, 'an overdue batch is reported');
 is($node->safe_psql('postgres', 'SELECT batch_id, overdue FROM tw.in_doubt'), 'forgotten|t', 'and is overdue in the view');

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use IPC::Run;
+use List::Util qw(shuffle);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -104,21 +105,26 @@ sub read_on
 
 # ---------- faults ----------
 
+# Dealt from a pack: first one of each, then by weight
+my %weights = (shutdown => 6, kill => 10, terminate => 14, cancel => 10, client => 10);
+my @pack = shuffle(sort keys %weights);
+
 # Something happens to the sessions, or to all of the server, after a random time
 sub fault
 {
 	my ($most, @sessions) = @_;
-	my $dice = rand;
 
-	return if $dice > 0.5;
-	usleep rand $most if $dice < 0.06 || $dice >= 0.16;
-	if ($dice < 0.06)
+	return if rand() > 0.5;
+	@pack = shuffle(map { ($_) x $weights{$_} } sort keys %weights) if !@pack;
+	my $kind = shift @pack;
+	usleep rand $most if $kind ne 'kill';
+	if ($kind eq 'shutdown')
 	{
 		$faults{'immediate shutdown'}++;
 		$node->stop('immediate');
 		$node->start;
 	}
-	elsif ($dice < 0.16)
+	elsif ($kind eq 'kill')
 	{
 		my $pid = '';
 
@@ -129,17 +135,22 @@ sub fault
 			$pid = query("SELECT pid FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()
 			AND query ~ '^SELECT (open|load|publish)' ORDER BY random() LIMIT 1");
 		}
-		return if $pid !~ /^\d+$/;
+		# nobody: the next time
+		if ($pid !~ /^\d+$/)
+		{
+			unshift @pack, $kind;
+			return;
+		}
 		$faults{'kill -9 of a backend'}++;
 		kill_backend($node, $pid);
 	}
-	elsif ($dice < 0.3)
+	elsif ($kind eq 'terminate')
 	{
 		$faults{'pg_terminate_backend'}++;
 		query("SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 			AND query ~ '^SELECT (open|load|publish)' ORDER BY random() LIMIT 2) p");
 	}
-	elsif ($dice < 0.4)
+	elsif ($kind eq 'cancel')
 	{
 		$faults{'pg_cancel_backend'}++;
 		query("SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()

@@ -36,7 +36,7 @@ sub worker
 	my ($kind, $batch) = @_;
 
 	return { kind => $kind, run => IPC::Run::start([ @{ $kinds[ $kind % @kinds ] }, 'clients', $batch, $tasks, $rows ],
-		'<' => \undef, '>' => \$errors, '2>' => \$errors) };
+		'<' => \undef, '>>' => \$errors, '2>>' => \$errors) };
 }
 
 foreach my $batch (1 .. 3)

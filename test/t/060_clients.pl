@@ -95,6 +95,15 @@ sub start
 		init => sub { chdir $dir or die $! });
 }
 
+# Kills it with all that it has started; alone, if it has not come to a group of its own yet
+sub kill_group
+{
+	my $pid = $_[0]{KIDS}[0]{PID};
+
+	kill('KILL', -$pid) or kill('KILL', $pid);
+	return;
+}
+
 # Starts a program again and again, and kills it at random within the seconds that it takes, which
 # are fewer when there is less left to do, until it was alive in all rounds that are wanted.
 # Returns in how many it was.
@@ -116,7 +125,7 @@ sub kill_at_random
 		{
 			$seconds *= 0.8;
 		}
-		kill 'KILL', -$program->{KIDS}[0]{PID};
+		kill_group($program);
 		$program->finish;
 	}
 	return $alive;
@@ -282,12 +291,15 @@ foreach my $n (4 .. 3 + $rounds)
 	till($day, "till$_.csv", map { "$_-$n,tea,1,4.50" } 1 .. 50) foreach 1 .. 3;
 	my @runs = map { start(@cron, "sh $dir/nightly.sh $day") } 1 .. 4;
 	usleep(rand(0.3) * 1e6);
-	kill 'KILL', -$runs[0]{KIDS}[0]{PID};
+	kill_group($runs[0]);
 	foreach my $run (@runs)
 	{
 		$run->finish;
 		$ended{ $run->full_result(0) & 127 ? 'killed' : $run->full_result(0) >> 8 }++;
 	}
+	# A session outlives its client for a moment, and who meets its claim does not wait for it
+	$node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'cron' AND backend_type = 'client backend'))
+	  or die 'the session of a dead client stays';
 	is(night($day), '0|', "cron: after four overlapping runs $day is closed");
 }
 note 'cron: runs ended ', join(', ', map { "$_: $ended{$_}" } sort keys %ended);

@@ -145,8 +145,8 @@ foreach my $case ('in a transaction', 'in a query')
 	$standby->reload;
 	my $look = q(SELECT string_agg(DISTINCT batch || '*' || n, ' ') FROM (SELECT batch, count(*) AS n FROM day GROUP BY 1) s;);
 	my $sql = $case eq 'in a query' ?
-	  q(SELECT pg_sleep(3), (SELECT string_agg(DISTINCT batch::text, ' ') FROM day);) :
-	  qq(BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM account; SELECT pg_sleep(3); $look COMMIT;);
+	  q(SELECT pg_sleep(60), (SELECT string_agg(DISTINCT batch::text, ' ') FROM day);) :
+	  qq(BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM account; SELECT pg_sleep(60); $look COMMIT;);
 	append_to_file("$dir/old $case.sql", $sql . "\n");
 	my $reader = IPC::Run::start([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose', '-d', $standby->connstr('postgres'), '-f', "$dir/old $case.sql" ],
 		'<' => \undef, '>' => \$out, '2>' => \$err);

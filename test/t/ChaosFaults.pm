@@ -8,6 +8,7 @@ package ChaosFaults;
 use strict;
 use warnings;
 
+use IPC::Run;
 use List::Util 'shuffle';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -97,15 +98,26 @@ sub query
 	return $self->{node}->safe_psql('postgres', $sql);
 }
 
+# The answer of a server that may be down, or undef.  What psql reads would be written to one that
+# is gone already.
+sub ask
+{
+	my ($self, $sql) = @_;
+	my $answer = '';
+	my $good = IPC::Run::run([ 'psql', '-XqAt', '-d', $self->{node}->connstr('postgres'), '-c', $sql ],
+		'<' => \undef, '>' => \$answer, '2>' => '/dev/null');
+
+	chomp $answer;
+	return $good ? $answer : undef;
+}
+
 sub wait_for_server
 {
 	my ($self) = @_;
 
-	for (1 .. 600)
+	for (1 .. 3600)
 	{
-		my ($status) = $self->{node}->psql('postgres', 'SELECT 1');
-
-		return if $status == 0;
+		return if defined $self->ask('SELECT 1');
 		sleep 0.05;
 	}
 	die 'the server did not come back';
@@ -137,13 +149,21 @@ sub signal_backend
 sub cancel { return $_[0]->signal_backend('INT', $_[1]); }
 sub terminate { return $_[0]->signal_backend('TERM', $_[1]); }
 
-# Takes the server with it, which recovers by itself: as long as there is space to do it
+# Takes the server with it, which recovers by itself: as long as there is space to do it.  It has
+# begun with that when the process is gone.
 sub kill
 {
 	my ($self, $sessions) = @_;
 
 	$self->heal('disk');
-	return $self->signal_backend('KILL', $sessions);
+	my $pid = $self->signal_backend('KILL', $sessions) or return 0;
+
+	for (1 .. 12_000)
+	{
+		last unless CORE::kill 0, $pid;
+		sleep 0.005;
+	}
+	return 1;
 }
 
 # A process that does not run for a while, and then goes on as if nothing had been
@@ -168,9 +188,9 @@ sub client
 sub worker
 {
 	my ($self) = @_;
-	my ($status, $pid) = $self->{node}->psql('postgres', q(SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'transactional_writer%'));
+	my $pid = $self->ask(q(SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'transactional_writer%')) // '';
 
-	return $status == 0 && $pid =~ /^\d+$/ && CORE::kill 'TERM', $pid;
+	return $pid =~ /^\d+$/ && CORE::kill 'TERM', $pid;
 }
 
 # ---------- the server ----------
@@ -260,7 +280,8 @@ sub disk
 	my ($self) = @_;
 	my $disk = $self->{disks}{base};
 
-	return 0 if !$disk->fill(100);
+	# a server whose recovery has no space does not come back
+	return 0 if !defined $self->ask('SELECT 1') || !$disk->fill(100);
 	$self->for_a_while(0.3 + rand, 'disk', sub { $disk->free; });
 	return 1;
 }
@@ -276,9 +297,7 @@ sub wal
 	return 0 if !$disk->fill(100);
 	for (1 .. 20)
 	{
-		my ($status) = $node->psql('postgres', 'SELECT pg_switch_wal()');
-
-		last if $status != 0;
+		last if !defined $self->ask('SELECT pg_switch_wal()');
 	}
 	$disk->free;
 	$self->stop($node);

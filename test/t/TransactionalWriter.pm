@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use IO::Socket::UNIX;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -110,9 +111,10 @@ sub start_pooler
 		'[pgbouncer]', (map { "$_ = $settings{$_}" } sort keys %settings), ''));
 	$run = IPC::Run::start([ pgbouncer(), "$dir/pgbouncer.ini" ],
 		'<' => \undef, '>' => "$dir/pgbouncer.log", '2>&1');
-	for (1 .. 100)
+	# its socket is there before it is listened to
+	for (1 .. 1800)
 	{
-		return $run if -S "$dir/.s.PGSQL.$settings{listen_port}";
+		return $run if IO::Socket::UNIX->new(Peer => "$dir/.s.PGSQL.$settings{listen_port}");
 		usleep 100_000;
 	}
 	die "pgbouncer has not come up:\n" . slurp_file("$dir/pgbouncer.log");
