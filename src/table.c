@@ -115,6 +115,7 @@ static EState *evaluation_begin(void);
 static void evaluation_end(EState *estate);
 static bool insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot,
 							   bool spare_primary_key);
+static bool is_primary_key(Relation rel, Relation index);
 static bool predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **estate);
 
 /* ---------- tables ---------- */
@@ -486,7 +487,7 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 	bool		unique = true;
 
 	if (index->rd_index->indisunique)
-		check = spare_primary_key && index->rd_index->indisprimary ?
+		check = spare_primary_key && is_primary_key(rel, index) ?
 			UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
 
 	if (info->ii_Expressions != NIL)
@@ -505,6 +506,38 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 
 	/* the check of an index that is not to be spared has raised its error itself */
 	return check != UNIQUE_CHECK_PARTIAL || unique;
+}
+
+/*
+ * Does a key that exists in this index exist in the primary key as well?  REINDEX CONCURRENTLY
+ * makes another index the primary key while the old one is still kept, and leaves one of them
+ * behind when it is cancelled.
+ */
+static bool
+is_primary_key(Relation rel, Relation index)
+{
+	int			nkeys = index->rd_index->indnkeyatts;
+	int			found = 0;
+	Oid			oid;
+	Relation	primary;
+
+	if (index->rd_index->indisprimary)
+		return true;
+	oid = TW_PRIMARY_KEY(rel);
+	if (!OidIsValid(oid))
+		return false;
+	primary = index_open(oid, AccessShareLock);
+	for (int i = 0; i < nkeys; i++)
+	{
+		for (int j = 0; j < primary->rd_index->indnkeyatts; j++)
+			found += index->rd_index->indkey.values[i] == primary->rd_index->indkey.values[j] &&
+				index->rd_indcollation[i] == primary->rd_indcollation[j] &&
+				index->rd_opfamily[i] == primary->rd_opfamily[j];
+	}
+	if (primary->rd_index->indnkeyatts != nkeys)
+		found = -1;
+	index_close(primary, AccessShareLock);
+	return found == nkeys;
 }
 
 /*
