@@ -181,6 +181,8 @@ tw_worker_main(Datum main_arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(MyBgworkerEntry->bgw_extra, NULL, 0);
 	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_OVERRIDE);
+	/* a default for sessions, who may choose otherwise */
+	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	/* it would end us with FATAL, and what takes long would never be done */
 	tw_lift_transaction_timeout();
 	context = AllocSetContextCreate(TopMemoryContext, "transactional_writer worker",

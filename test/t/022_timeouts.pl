@@ -349,13 +349,15 @@ is(query(q(SELECT count(*) FROM t WHERE v = 'chunk')), '20', 'the same call does
 
 # ---------- the worker ----------
 
-# It is held up for longer than a transaction may take by the server's settings; those are not for it
+# It is held up for longer than a transaction may take by the server's settings, by which
+# transactions do not write either; those are not for it
 if ($version >= 170000)
 {
 	# nor for what this test does there, which may be slow
-	local $ENV{PGOPTIONS} = '-c transaction_timeout=0 -c statement_timeout=0';
+	local $ENV{PGOPTIONS} = '-c transaction_timeout=0 -c statement_timeout=0 -c default_transaction_read_only=off';
 	my $server = new_server('worker', q(shared_preload_libraries = 'transactional_writer'), 'max_prepared_transactions = 5',
-		'transactional_writer.worker_interval = 1', q(transaction_timeout = '300ms'), q(statement_timeout = '300ms'));
+		'transactional_writer.worker_interval = 1', q(transaction_timeout = '300ms'), q(statement_timeout = '300ms'),
+		'default_transaction_read_only = on');
 
 	$server->safe_psql('postgres', q(
 		SELECT tw.begin_batch('old', '1');
