@@ -316,6 +316,7 @@ extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDes
 								TupleDesc to, MemoryContext mcxt, const char *mismatch);
 
 /* In portal.c: cursors and FOR loops */
+extern void psm_portal_detach(Portal portal);
 extern void psm_cursor_set_portal(PsmExec *ex, PsmCursor *cursor, Portal portal);
 extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_cursors_close(PsmExec *ex, PsmScope *scope);
