@@ -123,8 +123,8 @@ host_ref_at(const PsmExpr *expr, int location)
 }
 
 /* Finds a variable by its name, or the column of a FOR row (*field >= 0) */
-static PsmVar *
-lookup_name(const PsmExpr *expr, PsmScope *only, const char *name, int *field)
+PsmVar *
+psm_lookup_name(const PsmExpr *expr, PsmScope *only, const char *name, int *field)
 {
 	for (PsmScope *scope = only ? only : expr->scope; scope != NULL; scope = scope->parent)
 	{
@@ -199,7 +199,7 @@ row_star(PsmExpr *expr, ColumnRef *cref)
 	}
 	else if (list_length(cref->fields) != 2)
 		return NULL;
-	var = lookup_name(expr, scope, name, &field);
+	var = psm_lookup_name(expr, scope, name, &field);
 	if (var == NULL || field >= 0 || var->kind != PSM_VAR_ROW || var->tupdesc == NULL)
 		return NULL;
 
@@ -251,7 +251,7 @@ pre_columnref(ParseState *pstate, ColumnRef *cref)
 	scope = lookup_label(expr, names[0]);
 	if (scope == NULL)
 		return NULL;
-	var = lookup_name(expr, scope, names[1], &field);
+	var = psm_lookup_name(expr, scope, names[1], &field);
 	if (var == NULL)
 		return NULL;
 	if (n == 2)
@@ -309,7 +309,7 @@ post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
 	if (ref != NULL && n == 2)
 		return host_param(expr, ref, cref->location);
 
-	var = lookup_name(expr, NULL, names[0], &field);
+	var = psm_lookup_name(expr, NULL, names[0], &field);
 	if (var == NULL)
 		return NULL;
 	if (n == 1)

@@ -324,6 +324,7 @@ extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
+extern PsmVar *psm_lookup_name(const PsmExpr *expr, PsmScope *only, const char *name, int *field);
 extern void psm_params_init(PsmExec *ex, ParamListInfo params);
 extern void psm_params_forget(const PsmExec *ex);
 extern void psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok);
