@@ -757,6 +757,7 @@ json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
 	JsonbIterator *it = JsonbIteratorInit(array);
 	JsonbValue	v;
 	bool		first = true;
+	char		delimiter = psm_array_delimiter(element);
 
 	check_stack_depth();
 	(void) JsonbIteratorNext(&it, &v, true);	/* WJB_BEGIN_ARRAY */
@@ -764,7 +765,7 @@ json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
 	while (JsonbIteratorNext(&it, &v, true) == WJB_ELEM)
 	{
 		if (!first)
-			appendStringInfoChar(out, ',');
+			appendStringInfoChar(out, delimiter);
 		first = false;
 		if (v.type == jbvNull)
 			appendStringInfoString(out, "NULL");

@@ -340,6 +340,7 @@ extern PsmExec *psm_params_parsing(PsmExec *ex);
 extern void psm_values_init(PsmExec *ex);
 extern void psm_types_resolve(PsmScript *script);
 extern bool psm_types_current(PsmScript *script);
+extern char psm_array_delimiter(Oid element);
 extern int	psm_row_field(const PsmVar *var, const char *name);
 extern void psm_shape_change(PsmExec *ex, bool known);
 extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);

@@ -181,6 +181,21 @@ psm_types_current(PsmScript *script)
 	return true;
 }
 
+/* What stands between the elements of an array's text: mostly a comma, not so with boxes */
+char
+psm_array_delimiter(Oid element)
+{
+	int16		length;
+	bool		byval;
+	char		align;
+	char		delimiter;
+	Oid			ioparam;
+	Oid			input;
+
+	get_type_io_data(element, IOFunc_input, &length, &byval, &align, &delimiter, &ioparam, &input);
+	return delimiter;
+}
+
 /* ---------- rows ---------- */
 
 /* Number from 0 of a row variable's column, or -1 */

@@ -31,6 +31,8 @@ SELECT result FROM tw.atomic($$BEGIN
 		2 = ANY (:ids), 3 = ANY(:ids), 4 <> ALL (:ids), 'b' = ANY (:names), cardinality(:names::text[]),
 		:deep::int[] = '{{1,2},{3,4}}', (:names::text[])[2], :empty::int[] = '{}', :ids @> '[2]');
 END$$, '{"ids": [1, 2], "names": ["a\"b\\", "b", null, "NULL", "", "{}"], "deep": [[1, 2], [3, 4]], "empty": []}');
+-- boxes have semicolons between them
+SELECT result FROM tw.atomic('BEGIN RETURN :boxes::box[]; END', '{"boxes": ["(2,2),(1,1)", "(4,4),(3,3)"]}');
 -- alone in a place: the type of the variable, boolean for a condition, text for a message
 SELECT result FROM tw.atomic($$BEGIN
 	DECLARE d date DEFAULT :d;
