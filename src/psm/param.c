@@ -851,10 +851,11 @@ psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull)
 	PsmHostDatum *datum;
 	MemoryContext oldcontext;
 	JsonbValue *value = ex->host_values[host];
+	uint64		version = psm_row_version(type);
 
 	for (datum = ex->host_datums[host]; datum != NULL; datum = datum->next)
 	{
-		if (datum->type == type)
+		if (datum->type == type && datum->version == version)
 		{
 			*isnull = datum->isnull;
 			return datum->value;
@@ -873,6 +874,7 @@ psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull)
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	datum = palloc0(sizeof(PsmHostDatum));
 	datum->type = type;
+	datum->version = version;
 	if (type == UNKNOWNOID)
 	{
 		char	   *text = psm_json_text(value);

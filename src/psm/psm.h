@@ -122,6 +122,7 @@ typedef struct PsmValue
 typedef struct PsmHostDatum
 {
 	Oid			type;
+	uint64		version;		/* of rows: the block may alter their table behind */
 	Datum		value;
 	bool		isnull;
 	struct PsmHostDatum *next;
@@ -340,6 +341,7 @@ extern PsmExec *psm_params_parsing(PsmExec *ex);
 extern void psm_values_init(PsmExec *ex);
 extern void psm_types_resolve(PsmScript *script);
 extern bool psm_types_current(PsmScript *script);
+extern uint64 psm_row_version(Oid type);
 extern char psm_array_delimiter(Oid element);
 extern int	psm_row_field(const PsmVar *var, const char *name);
 extern void psm_shape_change(PsmExec *ex, bool known);

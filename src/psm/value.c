@@ -181,6 +181,22 @@ psm_types_current(PsmScript *script)
 	return true;
 }
 
+/* Tells versions of a composite type, or of that of an array's elements, apart; others: 0 */
+uint64
+psm_row_version(Oid type)
+{
+	Oid			base;
+	Oid			element;
+
+	if (type < FirstNormalObjectId)
+		return 0;
+	base = getBaseType(type);
+	element = get_element_type(base);
+	if (OidIsValid(element))
+		base = getBaseType(element);
+	return get_typtype(base) == TYPTYPE_COMPOSITE ? assign_record_type_identifier(base, -1) : 0;
+}
+
 /* What stands between the elements of an array's text: mostly a comma, not so with boxes */
 char
 psm_array_delimiter(Oid element)
