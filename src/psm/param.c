@@ -123,8 +123,8 @@ host_ref_at(const PsmExpr *expr, int location)
 }
 
 /* Finds a variable by its name, or the column of a FOR row (*field >= 0) */
-static PsmVar *
-lookup_name(const PsmExpr *expr, PsmScope *only, const char *name, int *field)
+PsmVar *
+psm_lookup_name(const PsmExpr *expr, PsmScope *only, const char *name, int *field)
 {
 	for (PsmScope *scope = only ? only : expr->scope; scope != NULL; scope = scope->parent)
 	{
@@ -199,7 +199,7 @@ row_star(PsmExpr *expr, ColumnRef *cref)
 	}
 	else if (list_length(cref->fields) != 2)
 		return NULL;
-	var = lookup_name(expr, scope, name, &field);
+	var = psm_lookup_name(expr, scope, name, &field);
 	if (var == NULL || field >= 0 || var->kind != PSM_VAR_ROW || var->tupdesc == NULL)
 		return NULL;
 
@@ -251,7 +251,7 @@ pre_columnref(ParseState *pstate, ColumnRef *cref)
 	scope = lookup_label(expr, names[0]);
 	if (scope == NULL)
 		return NULL;
-	var = lookup_name(expr, scope, names[1], &field);
+	var = psm_lookup_name(expr, scope, names[1], &field);
 	if (var == NULL)
 		return NULL;
 	if (n == 2)
@@ -309,7 +309,7 @@ post_columnref(ParseState *pstate, ColumnRef *cref, Node *column)
 	if (ref != NULL && n == 2)
 		return host_param(expr, ref, cref->location);
 
-	var = lookup_name(expr, NULL, names[0], &field);
+	var = psm_lookup_name(expr, NULL, names[0], &field);
 	if (var == NULL)
 		return NULL;
 	if (n == 1)
@@ -757,6 +757,7 @@ json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
 	JsonbIterator *it = JsonbIteratorInit(array);
 	JsonbValue	v;
 	bool		first = true;
+	char		delimiter = psm_array_delimiter(element);
 
 	check_stack_depth();
 	(void) JsonbIteratorNext(&it, &v, true);	/* WJB_BEGIN_ARRAY */
@@ -764,7 +765,7 @@ json_array_literal(StringInfo out, JsonbContainer *array, Oid element)
 	while (JsonbIteratorNext(&it, &v, true) == WJB_ELEM)
 	{
 		if (!first)
-			appendStringInfoChar(out, ',');
+			appendStringInfoChar(out, delimiter);
 		first = false;
 		if (v.type == jbvNull)
 			appendStringInfoString(out, "NULL");
@@ -850,10 +851,11 @@ psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull)
 	PsmHostDatum *datum;
 	MemoryContext oldcontext;
 	JsonbValue *value = ex->host_values[host];
+	uint64		version = psm_row_version(type);
 
 	for (datum = ex->host_datums[host]; datum != NULL; datum = datum->next)
 	{
-		if (datum->type == type)
+		if (datum->type == type && datum->version == version)
 		{
 			*isnull = datum->isnull;
 			return datum->value;
@@ -872,6 +874,7 @@ psm_host_datum(PsmExec *ex, int host, Oid type, bool *isnull)
 	oldcontext = MemoryContextSwitchTo(ex->mcxt);
 	datum = palloc0(sizeof(PsmHostDatum));
 	datum->type = type;
+	datum->version = version;
 	if (type == UNKNOWNOID)
 	{
 		char	   *text = psm_json_text(value);

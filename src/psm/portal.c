@@ -8,6 +8,62 @@
  */
 #include "psm/psm.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "commands/portalcmds.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/syscache.h"
+
+/* ---------- opening ---------- */
+
+static bool
+is_sql_function(Oid function)
+{
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		result = HeapTupleIsValid(proc) &&
+		((Form_pg_proc) GETSTRUCT(proc))->prolang == SQLlanguageId;
+
+	if (HeapTupleIsValid(proc))
+		ReleaseSysCache(proc);
+	return result;
+}
+
+/* Does a plan take the rows of a function in SQL one at a time, as in SELECT f()? */
+static bool
+resumes_sql_function(PlanState *state, void *arg)
+{
+	if (state == NULL)
+		return false;
+	if (IsA(state, ProjectSetState))
+	{
+		ProjectSetState *project = (ProjectSetState *) state;
+
+		for (int i = 0; i < project->nelems; i++)
+		{
+			SetExprState *set = (SetExprState *) project->elems[i];
+
+			if (IsA(set, SetExprState) && is_sql_function(set->func.fn_oid))
+				return true;
+		}
+	}
+	return planstate_tree_walker(state, resumes_sql_function, arg);
+}
+
+/*
+ * Prepares a portal to be read in several subtransactions.  A function in SQL that has
+ * given some of its rows belongs to the subtransaction that called it: in another one it would
+ * begin anew, though the first was released.  So its rows are all read at once, and kept.
+ */
+void
+psm_portal_detach(Portal portal)
+{
+	if (portal->queryDesc == NULL || !resumes_sql_function(portal->queryDesc->planstate, NULL))
+		return;
+	PortalCreateHoldStore(portal);
+	PersistHoldablePortal(portal);
+}
+
 /* ---------- cursors ---------- */
 
 /* Remembers under which name a cursor is open; NULL: it is closed */

@@ -122,6 +122,7 @@ typedef struct PsmValue
 typedef struct PsmHostDatum
 {
 	Oid			type;
+	uint64		version;		/* of rows: the block may alter their table behind */
 	Datum		value;
 	bool		isnull;
 	struct PsmHostDatum *next;
@@ -316,6 +317,7 @@ extern HeapTuple psm_cast_tuple(ExprContext *econtext, HeapTuple tuple, TupleDes
 								TupleDesc to, MemoryContext mcxt, const char *mismatch);
 
 /* In portal.c: cursors and FOR loops */
+extern void psm_portal_detach(Portal portal);
 extern void psm_cursor_set_portal(PsmExec *ex, PsmCursor *cursor, Portal portal);
 extern Portal psm_cursor_portal(PsmExec *ex, PsmCursor *cursor);
 extern void psm_cursors_close(PsmExec *ex, PsmScope *scope);
@@ -323,6 +325,7 @@ extern void psm_loops_close(PsmExec *ex, PsmOpenLoop *outer);
 
 /* In param.c: names and parameters in SQL */
 extern void psm_parser_setup(ParseState *pstate, void *arg);
+extern PsmVar *psm_lookup_name(const PsmExpr *expr, PsmScope *only, const char *name, int *field);
 extern void psm_params_init(PsmExec *ex, ParamListInfo params);
 extern void psm_params_forget(const PsmExec *ex);
 extern void psm_hosts_bind(PsmExec *ex, Jsonb *params, bool missing_ok);
@@ -338,6 +341,8 @@ extern PsmExec *psm_params_parsing(PsmExec *ex);
 extern void psm_values_init(PsmExec *ex);
 extern void psm_types_resolve(PsmScript *script);
 extern bool psm_types_current(PsmScript *script);
+extern uint64 psm_row_version(Oid type);
+extern char psm_array_delimiter(Oid element);
 extern int	psm_row_field(const PsmVar *var, const char *name);
 extern void psm_shape_change(PsmExec *ex, bool known);
 extern void psm_row_describe(PsmExec *ex, PsmVar *var, TupleDesc tupdesc);

@@ -248,6 +248,8 @@ psm_open_cursor(PsmExec *ex, PsmExpr *query, PsmCursor *cursor)
 	if (cursor != NULL && SPI_cursor_find(cursor->name) == NULL)
 		name = cursor->name;
 	portal = psm_open(ex, query, name);
+	if (ex->script->has_handlers)
+		psm_portal_detach(portal);
 	if (cursor != NULL)
 		psm_cursor_set_portal(ex, cursor, portal);
 	return portal;

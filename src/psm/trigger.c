@@ -256,6 +256,17 @@ datum_tuple(PsmExec *ex, TriggerCall *call, Datum value, Oid type)
 	return result;
 }
 
+/* Is it the trigger's row that is returned, and no variable of the body's that has its name? */
+static bool
+returns_row(const PsmExec *ex, const PsmExpr *value, TriggerVar which)
+{
+	const char *name = trigger_vars[which].name;
+	int			field;
+
+	return pg_strcasecmp(value->text, name) == 0 &&
+		psm_lookup_name(value, NULL, name, &field) == ex->script->vars[which];
+}
+
 /* PsmExec.do_return of triggers */
 static void
 do_return(PsmExec *ex, PsmReturn *stmt)
@@ -268,9 +279,9 @@ do_return(PsmExec *ex, PsmReturn *stmt)
 
 	if (stmt->value == NULL)
 		return;					/* as if the body had ended */
-	if (pg_strcasecmp(stmt->value->text, "new") == 0)
+	if (returns_row(ex, stmt->value, VAR_NEW))
 		call->tuple = row_tuple(ex, call, VAR_NEW);
-	else if (pg_strcasecmp(stmt->value->text, "old") == 0)
+	else if (returns_row(ex, stmt->value, VAR_OLD))
 		call->tuple = row_tuple(ex, call, VAR_OLD);
 	else
 	{

@@ -181,6 +181,37 @@ psm_types_current(PsmScript *script)
 	return true;
 }
 
+/* Tells versions of a composite type, or of that of an array's elements, apart; others: 0 */
+uint64
+psm_row_version(Oid type)
+{
+	Oid			base;
+	Oid			element;
+
+	if (type < FirstNormalObjectId)
+		return 0;
+	base = getBaseType(type);
+	element = get_element_type(base);
+	if (OidIsValid(element))
+		base = getBaseType(element);
+	return get_typtype(base) == TYPTYPE_COMPOSITE ? assign_record_type_identifier(base, -1) : 0;
+}
+
+/* What stands between the elements of an array's text: mostly a comma, not so with boxes */
+char
+psm_array_delimiter(Oid element)
+{
+	int16		length;
+	bool		byval;
+	char		align;
+	char		delimiter;
+	Oid			ioparam;
+	Oid			input;
+
+	get_type_io_data(element, IOFunc_input, &length, &byval, &align, &delimiter, &ioparam, &input);
+	return delimiter;
+}
+
 /* ---------- rows ---------- */
 
 /* Number from 0 of a row variable's column, or -1 */
@@ -290,6 +321,41 @@ psm_row_set(PsmExec *ex, PsmVar *var, HeapTuple tuple, TupleDesc tupdesc)
 		memset(v->nulls, true, v->nfields * sizeof(bool));
 }
 
+/*
+ * A row as one Datum has the name of its type, and whoever takes it goes by the columns that
+ * this has now.  When the block has altered the table or type since it was compiled, they may
+ * not be those of the row.  Errors: 55006 then.
+ */
+static Datum
+row_form(const PsmVar *var, Datum *values, bool *nulls)
+{
+	Oid			type = var->domain ? getBaseType(var->type) : var->type;
+	TupleDesc	tupdesc;
+	bool		same;
+
+	if (var->tupdesc_id != 0 && assign_record_type_identifier(type, -1) != var->tupdesc_id)
+	{
+		tupdesc = lookup_rowtype_tupdesc(type, -1);
+		same = tupdesc->natts >= var->tupdesc->natts;
+		for (int i = 0; same && i < var->tupdesc->natts; i++)
+		{
+			Form_pg_attribute ours = TupleDescAttr(var->tupdesc, i);
+			Form_pg_attribute theirs = TupleDescAttr(tupdesc, i);
+
+			same = ours->attlen == theirs->attlen && ours->attalign == theirs->attalign &&
+				(ours->atttypid == theirs->atttypid || theirs->attisdropped);
+		}
+		ReleaseTupleDesc(tupdesc);
+		if (!same)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("types in the block have changed while it is running"),
+					 errdetail("Row variable \"%s\" has the columns of type %s as they were before.",
+							   var->name ? var->name : "row", format_type_be(type))));
+	}
+	return HeapTupleGetDatum(heap_form_tuple(var->tupdesc, values, nulls));
+}
+
 /* A row as one Datum, in the current memory context: a query may ask for it once a row */
 Datum
 psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull)
@@ -299,7 +365,7 @@ psm_row_datum(PsmExec *ex, PsmVar *var, bool *isnull)
 	*isnull = v->isnull || var->tupdesc == NULL || v->nfields != var->tupdesc->natts;
 	if (*isnull)
 		return (Datum) 0;
-	return HeapTupleGetDatum(heap_form_tuple(var->tupdesc, v->fields, v->nulls));
+	return row_form(var, v->fields, v->nulls);
 }
 
 /* ---------- assignment ---------- */
@@ -436,7 +502,7 @@ row_check_domain(PsmExec *ex, PsmVar *var, Datum *values, bool *nulls, bool isnu
 		return;
 	oldcontext = MemoryContextSwitchTo(psm_econtext(ex)->ecxt_per_tuple_memory);
 	if (!isnull)
-		row = HeapTupleGetDatum(heap_form_tuple(var->tupdesc, values, nulls));
+		row = row_form(var, values, nulls);
 	domain_check(row, isnull, var->type, NULL, NULL);
 	MemoryContextSwitchTo(oldcontext);
 }

@@ -228,6 +228,41 @@ SELECT result FROM tw.atomic($$BEGIN
 	DROP TABLE s;
 	RETURN jsonb_build_array(a, b);
 END$$);
+-- a function in SQL gives its rows one at a time; under handlers they are taken in several savepoints
+CREATE FUNCTION few(n int) RETURNS SETOF int LANGUAGE sql VOLATILE AS 'SELECT generate_series(1, n)';
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE x int;
+	DECLARE seen text DEFAULT '';
+	DECLARE c CURSOR FOR SELECT few(4);
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '45000' SET seen = seen || 'E';
+	OPEN c;
+	FETCH c INTO x; SET seen = seen || x;
+	FETCH c INTO x; SET seen = seen || x;
+	BEGIN ATOMIC
+		FETCH c INTO x; SET seen = seen || x;
+		SIGNAL SQLSTATE '45000';
+	END;
+	FETCH c INTO x; SET seen = seen || x;
+	RETURN seen;
+END$$);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE rows, total, failed int DEFAULT 0;
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' SET failed = failed + 1;
+	FOR r AS SELECT * FROM (SELECT few(25) AS n OFFSET 0) AS s DO
+		SET rows = rows + 1, total = total + r.n;
+		INSERT INTO t SELECT 1 / 0;
+	END FOR;
+	RETURN jsonb_build_array(rows, total, failed);
+END$$);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE seen text DEFAULT '';
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '22012' SET seen = seen || 'E';
+	FOR r AS SELECT 6 / (3 - few(4)) AS n DO
+		SET seen = seen || r.n;
+	END FOR;
+	RETURN seen || (SELECT count(*) FROM pg_cursors);
+END$$);
+DROP FUNCTION few;
 -- no cursor is left behind
 SELECT count(*) FROM pg_cursors WHERE name IN ('c', 'd');
 

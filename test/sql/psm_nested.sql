@@ -180,6 +180,34 @@ SELECT result FROM tw.atomic($$BEGIN
 	RETURN r.a;
 END$$);
 
+-- a table is altered under a row of it: the row as a whole is no longer one of the table's if types have changed
+CREATE TABLE d (a int, b text, c numeric);
+INSERT INTO d VALUES (1000000, 'b', 2.5);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE r d;
+	SELECT * INTO r FROM d;
+	ALTER TABLE d ADD e int, DROP c;
+	RETURN jsonb_build_array(r.c, r);
+END$$);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE r d;
+	DECLARE state text;
+	DECLARE CONTINUE HANDLER FOR SQLSTATE '55006' GET DIAGNOSTICS state = RETURNED_SQLSTATE;
+	SELECT * INTO r FROM d;
+	ALTER TABLE d ALTER a TYPE text USING repeat(a::text, 10), ALTER b TYPE int USING 5;
+	INSERT INTO d (a) SELECT r.a;
+	UPDATE d SET b = 6 WHERE d <> r;
+	RETURN jsonb_build_array(state, r.a, r.b, (SELECT jsonb_agg(length(a) ORDER BY a) FROM d));
+END$$);
+SELECT tw.atomic($$BEGIN
+	DECLARE r d;
+	SELECT * INTO r FROM d LIMIT 1;
+	ALTER TABLE d ALTER a TYPE int USING 1, ALTER b TYPE text;
+	RETURN r;
+END$$);
+\echo :SQLSTATE
+DROP TABLE d;
+
 -- rows and values by reference out of what was undone
 SELECT result FROM tw.atomic($$BEGIN
 	DECLARE a text; DECLARE b int[]; DECLARE c jsonb; DECLARE r t; DECLARE x numeric;

@@ -31,6 +31,17 @@ SELECT result FROM tw.atomic($$BEGIN
 		2 = ANY (:ids), 3 = ANY(:ids), 4 <> ALL (:ids), 'b' = ANY (:names), cardinality(:names::text[]),
 		:deep::int[] = '{{1,2},{3,4}}', (:names::text[])[2], :empty::int[] = '{}', :ids @> '[2]');
 END$$, '{"ids": [1, 2], "names": ["a\"b\\", "b", null, "NULL", "", "{}"], "deep": [[1, 2], [3, 4]], "empty": []}');
+-- rows have the columns that their type has at the time
+CREATE TABLE changing (a int, b text);
+SELECT result FROM tw.atomic($$BEGIN
+	DECLARE x, y text;
+	SELECT (:r::changing).a, e.b INTO x, y FROM unnest(:rows::changing[]) AS e;
+	ALTER TABLE changing ALTER a TYPE text, ALTER b TYPE int USING 1;
+	RETURN (SELECT jsonb_build_array(x, y, (:r::changing).a, e.b + 1) FROM unnest(:rows::changing[]) AS e);
+END$$, '{"r": {"a": 5, "b": "6"}, "rows": [{"a": 7, "b": "8"}]}');
+DROP TABLE changing;
+-- boxes have semicolons between them
+SELECT result FROM tw.atomic('BEGIN RETURN :boxes::box[]; END', '{"boxes": ["(2,2),(1,1)", "(4,4),(3,3)"]}');
 -- alone in a place: the type of the variable, boolean for a condition, text for a message
 SELECT result FROM tw.atomic($$BEGIN
 	DECLARE d date DEFAULT :d;

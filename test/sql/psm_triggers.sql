@@ -217,6 +217,22 @@ DROP TRIGGER r2 ON trg_t;
 UPDATE trg_t SET w = 1 WHERE id = 400 RETURNING *;
 UPDATE trg_t SET v = 'n' WHERE id = 400 RETURNING *;
 
+-- A variable of the body may have the name of a row: RETURN means the variable
+CREATE TABLE trg_n (a int, v text);
+CREATE FUNCTION trg_names() RETURNS trigger LANGUAGE psm AS $$
+BEGIN
+  DECLARE old trg_n;
+  SET old = NEW, old.v = 'old of the body';
+  IF NEW.a = 1 THEN RETURN old; END IF;
+  FOR SELECT ROW(NEW.a, 'new of the loop')::trg_n AS new DO
+    RETURN new;
+  END FOR;
+END$$;
+CREATE TRIGGER n1 BEFORE INSERT ON trg_n FOR EACH ROW EXECUTE FUNCTION trg_names();
+INSERT INTO trg_n VALUES (1, 'given'), (2, 'given') RETURNING *;
+DROP TABLE trg_n;
+DROP FUNCTION trg_names;
+
 -- What is no trigger
 SELECT trg_both();
 CREATE FUNCTION trg_bad(a int) RETURNS trigger LANGUAGE psm AS 'BEGIN END';
