@@ -154,15 +154,21 @@ finish_hook(QueryDesc *query)
 		standard_ExecutorFinish(query);
 }
 
-/* COPY table TO */
+/* COPY of a table */
 static void
 track_copy(CopyStmt *stmt)
 {
 	Relation	rel;
 
-	if (stmt->is_from || stmt->relation == NULL)
+	if (stmt->relation == NULL)
 		return;
-	rel = table_openrv(stmt->relation, AccessShareLock);
+	rel = table_openrv(stmt->relation, stmt->is_from ? RowExclusiveLock : AccessShareLock);
+	if (stmt->is_from)
+	{
+		tw_constraint_before_copy(rel);
+		table_close(rel, NoLock);
+		return;
+	}
 	tw_copies_refuse(RelationGetRelid(rel));
 	if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
 	{
