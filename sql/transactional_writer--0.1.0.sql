@@ -756,3 +756,31 @@ COMMENT ON COLUMN tw.conflicts.max_attempt IS 'highest number of a try that fail
 COMMENT ON COLUMN tw.conflicts.last_at IS 'when the last one was';
 
 GRANT SELECT ON tw.tracking, tw.conflicts TO PUBLIC;
+
+-- ---------------------------------------------------------------------------
+-- ALTER DEFAULT PRIVILEGES, of whoever installs, has given others rights on what was made
+-- above: those that write would be on the ledger itself, those that read past the views.
+-- ---------------------------------------------------------------------------
+
+DO LANGUAGE psm $$
+BEGIN
+	FOR given AS
+		SELECT pg_catalog.format('REVOKE %s ON %s %s FROM %s', a.privilege_type, o.kind, o.name,
+				CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC'
+					ELSE a.grantee::pg_catalog.regrole::pg_catalog.text END) AS statement
+		FROM (SELECT CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind,
+					c.oid::pg_catalog.regclass::pg_catalog.text AS name, c.relowner AS owner, c.relacl AS acl,
+					CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'v' THEN 'SELECT' END AS public
+				FROM pg_catalog.pg_class c
+				WHERE c.relnamespace OPERATOR(pg_catalog.=) 'tw'::pg_catalog.regnamespace
+					AND c.relkind OPERATOR(pg_catalog.<>) 'i' AND c.relkind OPERATOR(pg_catalog.<>) 'c'
+				UNION ALL
+				SELECT 'SCHEMA', 'tw', n.nspowner, n.nspacl, 'USAGE' FROM pg_catalog.pg_namespace n
+				WHERE n.nspname OPERATOR(pg_catalog.=) 'tw') o,
+			pg_catalog.aclexplode(o.acl) a
+		WHERE a.grantee OPERATOR(pg_catalog.<>) o.owner
+			AND (a.grantee OPERATOR(pg_catalog.=) 0 AND a.privilege_type OPERATOR(pg_catalog.=) o.public) IS NOT TRUE
+	DO
+		EXECUTE IMMEDIATE given.statement;
+	END FOR;
+END $$;

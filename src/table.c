@@ -14,7 +14,8 @@
  * pins our tables to heap, and its columns are those of the enums in tw.h:
  * a table with another number of columns is refused.
  *
- * Every index a table has is maintained, also one an administrator has added.
+ * Every index a table has is maintained, also one an administrator has added.  Triggers
+ * are not fired: a table that has one for what is written is refused.
  *
  * OIDs are looked up by name once and forgotten whenever pg_class or
  * pg_namespace change.
@@ -31,6 +32,8 @@
 #include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_trigger.h"
+#include "commands/trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
@@ -40,6 +43,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/reltrigger.h"
 #include "utils/snapmgr.h"
 
 #define MAX_KEYS 3
@@ -109,12 +113,14 @@ struct TwScan
 
 static Oid	relation_oid(const char *name, TwName *found);
 static Relation open_locked(TwTable table, LOCKMODE mode);
+static Relation open_to_write(TwTable table, int16 event);
 static bool insert_index_entries(Relation rel, TupleTableSlot *slot, bool spare_primary_key,
 								 TwUpdateIndexes which);
 static EState *evaluation_begin(void);
 static void evaluation_end(EState *estate);
 static bool insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot,
 							   bool spare_primary_key);
+static bool is_primary_key(Relation rel, Relation index);
 static bool predicate_holds(IndexInfo *info, TupleTableSlot *slot, EState **estate);
 
 /* ---------- tables ---------- */
@@ -317,6 +323,47 @@ tw_table_scan_end(TwScan *scan)
 
 /* ---------- writing ---------- */
 
+/* Would a statement fire it in this session?  Rows keep their keys, so those that check an
+ * update of a key that is referred to have nothing to do. */
+static bool
+fires(const Trigger *trigger, int16 event)
+{
+	char		not_here = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ?
+		TRIGGER_FIRES_ON_ORIGIN : TRIGGER_FIRES_ON_REPLICA;
+
+	return (trigger->tgtype & event) != 0 && trigger->tgenabled != TRIGGER_DISABLED &&
+		trigger->tgenabled != not_here &&
+		(event != TRIGGER_TYPE_UPDATE || RI_FKey_trigger_type(trigger->tgfoid) != RI_TRIGGER_PK);
+}
+
+/*
+ * No trigger is fired here, and what relies on one would miss what is written: a tool that
+ * copies the table while it is written, a foreign key that refers to it.
+ */
+static Relation
+open_to_write(TwTable table, int16 event)
+{
+	Relation	rel = tw_table_open(table);
+
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		Trigger    *trigger = &rel->trigdesc->triggers[i];
+		bool		constraint = trigger->tgisinternal && OidIsValid(trigger->tgconstraint);
+
+		if (fires(trigger, event))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 constraint ?
+					 errmsg("cannot write to relation \"tw.%s\" because of constraint \"%s\"",
+							tables[table].name, get_constraint_name(trigger->tgconstraint)) :
+					 errmsg("cannot write to relation \"tw.%s\" because of trigger \"%s\"",
+							tables[table].name, trigger->tgname),
+					 errdetail("No trigger is fired by what transactional_writer writes to its own tables."),
+					 errhint("Drop the %s.", constraint ? "constraint" : "trigger")));
+	}
+	return rel;
+}
+
 /* A slot with a new row of rel */
 static TupleTableSlot *
 new_row(Relation rel, const Datum *values, const bool *nulls)
@@ -351,7 +398,7 @@ tw_table_toast_done(Snapshot snapshot)
 void
 tw_table_insert(TwTable table, const Datum *values, const bool *nulls)
 {
-	Relation	rel = tw_table_open(table);
+	Relation	rel = open_to_write(table, TRIGGER_TYPE_INSERT);
 	TupleTableSlot *slot = new_row(rel, values, nulls);
 	Snapshot	snapshot = tw_table_toast_snapshot();
 
@@ -366,7 +413,7 @@ tw_table_insert(TwTable table, const Datum *values, const bool *nulls)
 bool
 tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls)
 {
-	Relation	rel = tw_table_open(table);
+	Relation	rel = open_to_write(table, TRIGGER_TYPE_INSERT);
 	TupleTableSlot *slot = new_row(rel, values, nulls);
 	Snapshot	snapshot = tw_table_toast_snapshot();
 	TransactionId xid = GetCurrentTransactionId();
@@ -395,7 +442,7 @@ tw_table_insert_new(TwTable table, const Datum *values, const bool *nulls)
 bool
 tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool *nulls)
 {
-	Relation	rel = tw_table_open(table);
+	Relation	rel = open_to_write(table, TRIGGER_TYPE_UPDATE);
 	TupleTableSlot *slot = new_row(rel, values, nulls);
 	Snapshot	snapshot = tw_table_toast_snapshot();
 	TwUpdateIndexes update_indexes;
@@ -417,7 +464,7 @@ tw_table_update(TwTable table, ItemPointer tid, const Datum *values, const bool 
 bool
 tw_table_delete(TwTable table, ItemPointer tid, bool wait)
 {
-	Relation	rel = tw_table_open(table);
+	Relation	rel = open_to_write(table, TRIGGER_TYPE_DELETE);
 	Snapshot	snapshot = tw_table_toast_snapshot();
 	TM_FailureData failure;
 	TM_Result	result;
@@ -486,7 +533,7 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 	bool		unique = true;
 
 	if (index->rd_index->indisunique)
-		check = spare_primary_key && index->rd_index->indisprimary ?
+		check = spare_primary_key && is_primary_key(rel, index) ?
 			UNIQUE_CHECK_PARTIAL : UNIQUE_CHECK_YES;
 
 	if (info->ii_Expressions != NIL)
@@ -505,6 +552,38 @@ insert_index_entry(Relation rel, Relation index, TupleTableSlot *slot, bool spar
 
 	/* the check of an index that is not to be spared has raised its error itself */
 	return check != UNIQUE_CHECK_PARTIAL || unique;
+}
+
+/*
+ * Does a key that exists in this index exist in the primary key as well?  REINDEX CONCURRENTLY
+ * makes another index the primary key while the old one is still kept, and leaves one of them
+ * behind when it is cancelled.
+ */
+static bool
+is_primary_key(Relation rel, Relation index)
+{
+	int			nkeys = index->rd_index->indnkeyatts;
+	int			found = 0;
+	Oid			oid;
+	Relation	primary;
+
+	if (index->rd_index->indisprimary)
+		return true;
+	oid = TW_PRIMARY_KEY(rel);
+	if (!OidIsValid(oid))
+		return false;
+	primary = index_open(oid, AccessShareLock);
+	for (int i = 0; i < nkeys; i++)
+	{
+		for (int j = 0; j < primary->rd_index->indnkeyatts; j++)
+			found += index->rd_index->indkey.values[i] == primary->rd_index->indkey.values[j] &&
+				index->rd_indcollation[i] == primary->rd_indcollation[j] &&
+				index->rd_opfamily[i] == primary->rd_opfamily[j];
+	}
+	if (primary->rd_index->indnkeyatts != nkeys)
+		found = -1;
+	index_close(primary, AccessShareLock);
+	return found == nkeys;
 }
 
 /*

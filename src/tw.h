@@ -642,8 +642,8 @@ extern List *tw_doubt_list(void);
 /* Fills doubt: its batches unless the gid is unknown, all of it when it is prepared */
 extern TwDoubtState tw_doubt_look(const char *gid, TwDoubt *doubt);
 
-/* The newest epoch of its batches; 0: none has one */
-extern int64 tw_doubt_epoch(const TwDoubt *doubt);
+/* The newest epoch of its batches of a job; 0: none has one */
+extern int64 tw_doubt_epoch(const TwDoubt *doubt, const char *job);
 
 /*
  * For the worker, in a transaction: writes to the server log which batches of

@@ -233,7 +233,7 @@ tw_doubt_look(const char *gid, TwDoubt *doubt)
 }
 
 int64
-tw_doubt_epoch(const TwDoubt *doubt)
+tw_doubt_epoch(const TwDoubt *doubt, const char *job)
 {
 	int64		newest = 0;
 	ListCell   *lc;
@@ -242,7 +242,7 @@ tw_doubt_epoch(const TwDoubt *doubt)
 	{
 		TwDoubtBatch *batch = (TwDoubtBatch *) lfirst(lc);
 
-		if (batch->has_epoch)
+		if (batch->has_epoch && strcmp(batch->job, job) == 0)
 			newest = Max(newest, batch->epoch);
 	}
 	return newest;

@@ -165,7 +165,7 @@ plan(Recovery *recovery)
 			continue;
 		if (is_named(recovery, doubt))
 			recovery->commit = lappend(recovery->commit, doubt);
-		else if (tw_doubt_epoch(doubt) >= recovery->epoch)
+		else if (tw_doubt_epoch(doubt, recovery->job) >= recovery->epoch)
 			continue;
 		else if (alone)
 			recovery->abort = lappend(recovery->abort, doubt);
@@ -205,7 +205,7 @@ check_running(const Recovery *recovery, const char *name)
 	bool		running;
 
 	running = tw_doubt_look(name, &doubt) == TW_DOUBT_RUNNING &&
-		holds_job(&doubt, recovery->job, &alone) && tw_doubt_epoch(&doubt) == 0;
+		holds_job(&doubt, recovery->job, &alone) && tw_doubt_epoch(&doubt, recovery->job) == 0;
 	if (!running)
 	{
 		tw_batch_keys(recovery->job, name, keys);

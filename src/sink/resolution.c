@@ -69,11 +69,17 @@ tw_resolution_begin(FunctionCallInfo fcinfo, const char *procedure)
 	return mcxt;
 }
 
-/* What the caller has written before us; SPI refuses in a subtransaction */
+/*
+ * What the caller has written before us; SPI refuses in a subtransaction.  A serializable
+ * transaction is ended as well, since it has a snapshot: to let go of what a prepared one of
+ * its kind has read, PostgreSQL puts that in the place of the session's own, which would
+ * count as running until the server stops.
+ */
 void
 tw_resolution_commit_caller(MemoryContext mcxt)
 {
-	if (IsSubTransaction() || TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if (IsSubTransaction() || IsolationIsSerializable() ||
+		TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		tw_resolution_commit(mcxt);
 }
 

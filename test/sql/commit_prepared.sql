@@ -203,6 +203,20 @@ SET transactional_writer.prepared_timeout = 0;
 SELECT overdue FROM tw.in_doubt;
 RESET transactional_writer.prepared_timeout;
 CALL tw.abort_prepared('resolve overdue', 'why');
+-- by a serializable transaction, of one: neither counts as running any longer, and what has been read
+-- since is let go of
+SET default_transaction_isolation = serializable;
+BEGIN;
+SELECT status FROM tw.begin_batch('resolve', 'serializable');
+SELECT count(*) > 0 AS some FROM resolved;
+PREPARE TRANSACTION 'resolve serializable';
+CALL tw.commit_prepared('resolve serializable');
+BEGIN;
+SELECT count(*) > 0 AS some FROM resolved;
+INSERT INTO resolved VALUES ('serializable');
+COMMIT;
+RESET default_transaction_isolation;
+SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND relation = 'resolved'::regclass;
 DELETE FROM tw.batch WHERE job = 'theirs';
 DELETE FROM tw.prepared WHERE job = 'theirs';
 DELETE FROM tw.audit WHERE job = 'theirs';

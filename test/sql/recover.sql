@@ -102,6 +102,17 @@ SELECT batch_id FROM tw.in_doubt ORDER BY batch_id;
 RESET ROLE;
 CALL tw.recover('theirs', 2, '{1}');
 SELECT batch FROM recovered WHERE job = 'theirs';
+-- that the other job has come further says nothing of what belongs to both
+SELECT tw.init_producer('bystander') AS epoch;
+SELECT tw.init_producer('bystander') AS epoch;
+SELECT tw.init_producer('bystander') AS epoch;
+BEGIN;
+CALL batch('recover', 'behind', 2);
+CALL batch('bystander', 'ahead', 4);
+PREPARE TRANSACTION 'both apart';
+SELECT tw.init_producer('recover') AS epoch;
+CALL tw.recover('recover', 3);
+ROLLBACK PREPARED 'both apart';
 DELETE FROM tw.batch WHERE job = 'theirs';
 DELETE FROM tw.prepared WHERE job = 'theirs';
 DELETE FROM tw.audit WHERE job = 'theirs';

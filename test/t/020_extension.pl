@@ -48,6 +48,26 @@ is(sqlstate($node, 'SET ROLE mallory; DROP SCHEMA tw CASCADE', dbname => 'prepar
 ($status, $stdout, $stderr) = $node->psql('prepared', "ALTER EXTENSION $name SET SCHEMA pg_catalog");
 like($stderr, qr/does not support SET SCHEMA/, 'also for its owner');
 
+# ---------- default privileges ----------
+
+$node->safe_psql('postgres', 'CREATE DATABASE given; CREATE ROLE app; CREATE ROLE "An app"');
+$node->safe_psql('given', qq(
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app, "An app", PUBLIC;
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO app;
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app;
+	CREATE EXTENSION $name;
+	SELECT tw.create_job('given')));
+is($node->safe_psql('given', q(
+	SELECT count(*) FROM pg_class, aclexplode(relacl)
+	WHERE relnamespace = 'tw'::regnamespace AND grantee <> relowner
+		AND (grantee <> 0 OR relkind <> 'v' OR privilege_type <> 'SELECT'))), 0,
+	'default privileges give nobody rights on the ledger');
+is(sqlstate($node, $_->[0], dbname => 'given'), $_->[1], $_->[0]) foreach
+	['SET ROLE app; DELETE FROM tw.job', '42501'],
+	['SET ROLE app; UPDATE tw.jobs SET epoch = 5', '42501'],
+	['SET ROLE app; CREATE TABLE tw.mine ()', '42501'];
+is($node->safe_psql('given', 'SET ROLE "An app"; SELECT count(*) FROM tw.jobs'), 0, 'and the views are for all');
+
 # ---------- drop and make again, in one session ----------
 
 is($node->safe_psql('postgres', qq(
