@@ -196,8 +196,11 @@ utility_tracked(TW_UTILITY_ARGS)
 		utility_next(TW_UTILITY_PASS);
 		return;
 	}
-	/* before it changes what the errors so far were about; not in a failed transaction */
-	if (IsTransactionState())
+	/*
+	 * Before it changes what the errors so far were about; not in a failed transaction, nor for a
+	 * COMMIT, which would not end the transaction if it failed here
+	 */
+	if (IsTransactionState() && !IsA(pstmt->utilityStmt, TransactionStmt))
 		tw_constraint_settle();
 	if (IsA(pstmt->utilityStmt, CopyStmt))
 		track_copy((CopyStmt *) pstmt->utilityStmt);
