@@ -264,12 +264,13 @@ tw_condition_escalate(TwRelation *relation, Snapshot snapshot)
 
 /*
  * Remembers a scan of the whole relation with a filter.  The filter belongs to the
- * caller and is copied.
+ * caller and is copied.  Returns the condition when the caller alone needs it.
  */
 TwCondition *
 tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCounts which)
 {
 	TwCondition *condition;
+	TwCondition *needless = NULL;
 	MemoryContext old;
 
 	relation->predicates = true;
@@ -282,9 +283,24 @@ tw_condition_add_scan(TwRelation *relation, Snapshot snapshot, List *qual, TwCou
 	}
 	for (condition = relation->scans; condition != NULL; condition = condition->next)
 	{
-		if (condition->counts <= which && condition->userid == GetUserId() &&
-			tw_snapshot_not_newer(condition->snapshot, snapshot) && equal(condition->qual, qual))
+		if (condition->userid != GetUserId() || !equal(condition->qual, qual))
+			continue;
+		if (condition->off)
+			needless = condition;
+		else if (condition->counts <= which &&
+				 tw_snapshot_not_newer(condition->snapshot, snapshot))
+		{
+			condition->shared = true;
 			return NULL;
+		}
+	}
+	if (needless != NULL)
+	{
+		needless->off = needless->shared = false;
+		needless->snapshot = snapshot;
+		needless->counts = which;
+		describe_caller(needless);
+		return needless;
 	}
 	if (relation->nscans >= MAX_SCANS)
 	{

@@ -52,6 +52,7 @@ typedef struct TwCondition
 	ScanKey		keys;
 	ScanDirection direction;
 	bool		off;			/* has proved needless, see tw_condition_off() */
+	bool		shared;			/* stands for what another statement has read as well */
 	bool		escalated;		/* stands for more than is remembered one by one */
 	bool		complete;		/* the scan may have gone to the end of its range */
 	bool		stop_fixed;		/* complete for good */
@@ -117,6 +118,8 @@ typedef struct TwViolation
 	char	   *constraint;
 	char	   *detail;
 	Oid			target;			/* the row that an INSERT was adding to it; if row is set */
+	Oid			userid;			/* who was adding it */
+	int			sec_context;
 	TupleDesc	desc;
 	HeapTuple	row;			/* NULL: not known */
 } TwViolation;
@@ -207,11 +210,16 @@ typedef struct TwTargets
 {
 	List	   *conditions;		/* of ON CONFLICT DO NOTHING, needless if nothing was skipped */
 	ModifyTableState *single;	/* adds one row, in a savepoint; NULL: not so simple */
+	Oid			userid;			/* who adds it, for functions in indexes */
+	int			sec_context;
 	Snapshot	snapshot;		/* of the statement, registered; set when needed */
 } TwTargets;
 
 extern void tw_constraint_before_write(QueryDesc *query, TwTargets *targets);
 extern void tw_constraint_after_write(QueryDesc *query, const TwTargets *targets, uint64 processed);
+
+/* Before COPY FROM */
+extern void tw_constraint_before_copy(Relation rel);
 
 /* An error has been raised, and may be caught; targets of the statement, or NULL */
 extern void tw_constraint_violated(const TwTargets *targets);

@@ -32,6 +32,7 @@
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_inherits.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
@@ -40,11 +41,10 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-/* A condition on a table and all its partitions or children; returns the new conditions */
-static List *
+/* A condition on a table and all its partitions or children */
+static void
 add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
 {
-	List	   *result = NIL;
 	ListCell   *lc;
 
 	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
@@ -52,16 +52,9 @@ add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
 		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
 
 		if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
-		{
-			TwRelation *relation = tw_track_relation(rel, snapshot);
-			TwCondition *condition = tw_condition_add_scan(relation, snapshot, NIL, which);
-
-			if (condition != NULL)
-				result = lappend(result, condition);
-		}
+			(void) tw_condition_add_scan(tw_track_relation(rel, snapshot), snapshot, NIL, which);
 		relation_close(rel, NoLock);
 	}
-	return result;
 }
 
 /* Are all arbiters plain keys, whose change the tuple header tells of? */
@@ -84,6 +77,34 @@ removals_of(Relation rel, List *arbiters)
 			return TW_REMOVALS;
 	}
 	return TW_KEY_REMOVALS;
+}
+
+/*
+ * No row may go that ON CONFLICT DO NOTHING has found in the way.  Without arbiters that is
+ * by any index, and a partition may have some of its own.  Returns the new conditions.
+ */
+static List *
+add_removals(Relation rel, Snapshot snapshot, List *arbiters)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
+	{
+		Relation	part = relation_open(lfirst_oid(lc), AccessShareLock);
+
+		if (part->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(part))
+		{
+			TwCounts	which = removals_of(arbiters == NIL ? part : rel, arbiters);
+			TwCondition *condition = tw_condition_add_scan(tw_track_relation(part, snapshot),
+														   snapshot, NIL, which);
+
+			if (condition != NULL)
+				result = lappend(result, condition);
+		}
+		relation_close(part, NoLock);
+	}
+	return result;
 }
 
 /* ---------- what keys tell ---------- */
@@ -264,6 +285,7 @@ spare_keys(ModifyTableState *mt, bool on_top, TwTargets *targets)
 			/* the lock must outlast the subtransaction: the row is looked at later */
 			(void) tw_track_relation(rel, targets->snapshot);
 			targets->single = mt;
+			GetUserIdAndSecContext(&targets->userid, &targets->sec_context);
 			return;
 		}
 	}
@@ -296,9 +318,13 @@ write_walker(PlanState *ps, WriteWalk *walk)
 		if (tracked && targets->snapshot == NULL)
 			targets->snapshot = tw_track_snapshot(walk->query->snapshot);
 		if (tracked && predicate && plan->onConflictAction == ONCONFLICT_NOTHING)
-			targets->conditions = list_concat(targets->conditions,
-											  add_conditions(RelationGetRelid(rel), targets->snapshot,
-															 removals_of(rel, plan->arbiterIndexes)));
+		{
+			List	   *added = add_removals(rel, targets->snapshot, plan->arbiterIndexes);
+
+			/* of another one in WITH it is not known how many rows it was given */
+			if (ps == walk->query->planstate)
+				targets->conditions = added;
+		}
 		if (tracked && tw_track_in_savepoint())
 		{
 			if (predicate)
@@ -334,6 +360,18 @@ tw_constraint_before_write(QueryDesc *query, TwTargets *targets)
 		(!savepoint && (tw_track->mode != TW_TRACK_PREDICATE || is_simple_write(query))))
 		return;
 	write_walker(query->planstate, &walk);
+}
+
+/* COPY FROM learns by constraints what an INSERT of many rows does */
+void
+tw_constraint_before_copy(Relation rel)
+{
+	bool		table = rel->rd_rel->relkind == RELKIND_RELATION && !rel->rd_rel->relhassubclass;
+
+	if (tw_track->mode != TW_TRACK_PREDICATE || !tw_track_in_savepoint() ||
+		(table && (!tw_track_wanted(rel) || !keys_of(rel).any)))
+		return;
+	spare_target(rel, tw_track_snapshot(GetActiveSnapshot()));
 }
 
 /*
@@ -374,7 +412,11 @@ tw_constraint_after_write(QueryDesc *query, const TwTargets *targets, uint64 pro
 		return;
 	/* all were inserted: no row was in the way */
 	foreach(lc, targets->conditions)
-		((TwCondition *) lfirst(lc))->off = true;
+	{
+		TwCondition *condition = lfirst(lc);
+
+		condition->off = !condition->shared;
+	}
 }
 
 /* ---------- errors ---------- */
@@ -399,6 +441,8 @@ copy_row(TwViolation *violation, const TwTargets *targets)
 	violation->target = RelationGetRelid(info->ri_RelationDesc);
 	violation->desc = CreateTupleDescCopyConstr(RelationGetDescr(info->ri_RelationDesc));
 	violation->row = ExecCopySlotHeapTuple(info->ri_newTupleSlot);
+	violation->userid = targets->userid;
+	violation->sec_context = targets->sec_context;
 }
 
 /* An error passes through the statements around the one that has raised it */
@@ -452,6 +496,57 @@ tw_constraint_violated(const TwTargets *targets)
 }
 
 /*
+ * The keys of a row that failed, in *probes.  Expressions of indexes may fail again, and then
+ * it is not known what has; false: then all that is done here is undone.  They run as the one
+ * who was adding the row.
+ */
+static bool
+keys_of_failed(const TwViolation *violation, Relation rel, TupleTableSlot *slot, List **probes,
+			   bool *named)
+{
+	MemoryContext mcxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = false;
+
+	if (!keys_of(rel).others)
+	{
+		*probes = probes_of_row(rel, slot, tw_track->oldest, violation->constraint, named);
+		return true;
+	}
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(mcxt);
+	PG_TRY();
+	{
+		Oid			userid;
+		int			sec_context;
+
+		GetUserIdAndSecContext(&userid, &sec_context);
+		SetUserIdAndSecContext(violation->userid, violation->sec_context);
+		*probes = probes_of_row(rel, slot, tw_track->oldest, violation->constraint, named);
+		SetUserIdAndSecContext(userid, sec_context);
+		ReleaseCurrentSubTransaction();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(mcxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(mcxt);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(mcxt);
+	CurrentResourceOwner = owner;
+	return done;
+}
+
+/*
  * The keys of a row that an INSERT was adding.  True: they tell all that its error has told of
  * the table.
  */
@@ -460,24 +555,34 @@ settle_row(TwViolation *violation)
 {
 	/* NULL: it was made in the subtransaction */
 	Relation	rel = try_relation_open(violation->target, AccessShareLock);
+	TwRelation *relation;
+	List	   *probes = NIL;
+	bool		known = false;
 	bool		all = false;
+	ListCell   *lc;
 
 	if (rel == NULL)
 		return false;
+	relation = tw_track_relation(rel, tw_track->oldest);
 	if (equalTupleDescs(violation->desc, RelationGetDescr(rel)))
 	{
-		TwRelation *relation = tw_track_relation(rel, tw_track->oldest);
 		TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
-		ListCell   *lc;
 
 		ExecStoreHeapTuple(violation->row, slot, false);
 		slot->tts_tableOid = violation->target;
-		foreach(lc, probes_of_row(rel, slot, tw_track->oldest, violation->constraint, &all))
-			tw_condition_link(relation, lfirst(lc));
+		known = keys_of_failed(violation, rel, slot, &probes, &all);
 		ExecDropSingleTupleTableSlot(slot);
 	}
+	if (known)
+	{
+		foreach(lc, probes)
+			tw_condition_link(relation, lfirst(lc));
+	}
 	else
-		tw_condition_add_whole(tw_track_relation(rel, tw_track->oldest), tw_track->oldest);
+	{
+		all = false;
+		tw_condition_add_whole(relation, tw_track->oldest);
+	}
 	relation_close(rel, NoLock);
 	return all && violation->sqlstate == ERRCODE_UNIQUE_VIOLATION;
 }
@@ -513,8 +618,9 @@ settle(TwViolation *violation)
 	namespace = get_namespace_oid(violation->schema, true);
 	if (OidIsValid(namespace))
 		relid = get_relname_relid(violation->table, namespace);
-	/* made, and gone, in the subtransaction */
-	if (!OidIsValid(relid))
+	/* made, and gone, in the subtransaction; or whatever a statement has put into its error */
+	if (!OidIsValid(relid) || (get_rel_relkind(relid) != RELKIND_RELATION &&
+							   get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE))
 		return;
 	refuse_compressed(relid);
 	if (told && relid == violation->target)
@@ -522,10 +628,10 @@ settle(TwViolation *violation)
 	if (violation->sqlstate == ERRCODE_UNIQUE_VIOLATION ||
 		violation->sqlstate == ERRCODE_EXCLUSION_VIOLATION)
 	{
-		(void) add_conditions(relid, tw_track->oldest, TW_REMOVALS);
+		add_conditions(relid, tw_track->oldest, TW_REMOVALS);
 		return;
 	}
-	(void) add_conditions(relid, tw_track->oldest, TW_ALL_CHANGES);
+	add_conditions(relid, tw_track->oldest, TW_ALL_CHANGES);
 	if (violation->constraint == NULL)
 		return;
 	constraint = get_relation_constraint_oid(relid, violation->constraint, true);
@@ -536,19 +642,18 @@ settle(TwViolation *violation)
 
 		ReleaseSysCache(tuple);
 		if (OidIsValid(parent))
-			(void) add_conditions(parent, tw_track->oldest, TW_ALL_CHANGES);
+			add_conditions(parent, tw_track->oldest, TW_ALL_CHANGES);
 	}
 }
 
-void
-tw_constraint_settle(void)
+/* What is known by now becomes conditions */
+static void
+settle_all(void)
 {
 	List	   *violations = tw_track->violations;
 	List	   *unsettled = tw_track->unsettled;
 	ListCell   *lc;
 
-	if (likely(violations == NIL && unsettled == NIL) || tw_track->oldest == NULL)
-		return;
 	tw_track->violations = tw_track->unsettled = NIL;
 	foreach(lc, unsettled)
 	{
@@ -560,4 +665,27 @@ tw_constraint_settle(void)
 	}
 	foreach(lc, violations)
 		settle(lfirst(lc));
+}
+
+/* Functions in indexes may run queries, and before a commit there is no snapshot for them */
+void
+tw_constraint_settle(void)
+{
+	bool		busy = tw_track->busy;
+
+	if (likely(tw_track->violations == NIL && tw_track->unsettled == NIL) ||
+		tw_track->oldest == NULL)
+		return;
+	tw_track->busy = true;
+	PushActiveSnapshot(tw_track->oldest);
+	PG_TRY();
+	{
+		settle_all();
+	}
+	PG_FINALLY();
+	{
+		tw_track->busy = busy;
+	}
+	PG_END_TRY();
+	PopActiveSnapshot();
 }

@@ -154,15 +154,21 @@ finish_hook(QueryDesc *query)
 		standard_ExecutorFinish(query);
 }
 
-/* COPY table TO */
+/* COPY of a table */
 static void
 track_copy(CopyStmt *stmt)
 {
 	Relation	rel;
 
-	if (stmt->is_from || stmt->relation == NULL)
+	if (stmt->relation == NULL)
 		return;
-	rel = table_openrv(stmt->relation, AccessShareLock);
+	rel = table_openrv(stmt->relation, stmt->is_from ? RowExclusiveLock : AccessShareLock);
+	if (stmt->is_from)
+	{
+		tw_constraint_before_copy(rel);
+		table_close(rel, NoLock);
+		return;
+	}
 	tw_copies_refuse(RelationGetRelid(rel));
 	if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
 	{
@@ -190,8 +196,11 @@ utility_tracked(TW_UTILITY_ARGS)
 		utility_next(TW_UTILITY_PASS);
 		return;
 	}
-	/* before it changes what the errors so far were about; not in a failed transaction */
-	if (IsTransactionState())
+	/*
+	 * Before it changes what the errors so far were about; not in a failed transaction, nor for a
+	 * COMMIT, which would not end the transaction if it failed here
+	 */
+	if (IsTransactionState() && !IsA(pstmt->utilityStmt, TransactionStmt))
 		tw_constraint_settle();
 	if (IsA(pstmt->utilityStmt, CopyStmt))
 		track_copy((CopyStmt *) pstmt->utilityStmt);

@@ -308,6 +308,13 @@ same_index(Relation a, Relation b)
 	return same;
 }
 
+/* Storage made in this transaction is not in the log yet, in some settings of wal_level */
+static bool
+has_settled(Relation rel)
+{
+	return rel->rd_createSubid == InvalidSubTransactionId && stage_storage_is_old(rel);
+}
+
 /* The indexes of one table and their counterparts of the other; false: they do not fit */
 static bool
 pair_indexes(Relation leaf, Relation staging, List **ours, List **theirs)
@@ -327,7 +334,7 @@ pair_indexes(Relation leaf, Relation staging, List **ours, List **theirs)
 			Relation	other = index_open(lfirst_oid(lc2), AccessShareLock);
 
 			if (index_is_plain(other) && !other->rd_index->indcheckxmin &&
-				same_index(index, other))
+				has_settled(index) && has_settled(other) && same_index(index, other))
 				found = lfirst_oid(lc2);
 			index_close(other, NoLock);
 			if (OidIsValid(found))
@@ -341,13 +348,6 @@ pair_indexes(Relation leaf, Relation staging, List **ours, List **theirs)
 		left = list_delete_oid(left, found);
 	}
 	return left == NIL;
-}
-
-/* Storage made in this transaction is not in the log yet, in some settings of wal_level */
-static bool
-has_settled(Relation rel)
-{
-	return rel->rd_createSubid == InvalidSubTransactionId && stage_storage_is_old(rel);
 }
 
 bool

@@ -9,8 +9,8 @@
  * anywhere is an ordinary error: everything stays staged.
  *
  * Locks: the batch's, exclusive.  On a target what INSERT takes for append, and
- * ShareRowExclusiveLock for the other modes, which keeps other writers out but no
- * reader; all of them before the first is written, in the order of their OIDs,
+ * ShareRowExclusiveLock for the other modes, on its partitions as well, which keeps other
+ * writers out but no reader; all of them before the first is written, in the order of their OIDs,
  * so that two batches with the same targets wait for each other instead of
  * deadlocking.
  */
@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -29,6 +30,7 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 
 PG_FUNCTION_INFO_V1(tw_publish);
 
@@ -356,7 +358,28 @@ leave_out_numbered(StageTarget *target)
 
 /* ---------- the audit ---------- */
 
-/* Runs the block with the staging schema in front of the caller's search_path; it may only look */
+/*
+ * The caller's search_path with the staging schema in front, also of temporary tables, which
+ * are looked for first where a path does not say otherwise
+ */
+static char *
+audit_path(const StageBatch *batch)
+{
+	char	   *schema = stage_schema_name(batch->number);
+	List	   *path;
+	ListCell   *lc;
+
+	if (!SplitIdentifierString(pstrdup(namespace_search_path), ',', &path) || path == NIL)
+		return psprintf("%s, pg_temp", schema);
+	foreach(lc, path)
+	{
+		if (strcmp((char *) lfirst(lc), "pg_temp") == 0)
+			return psprintf("%s, %s", schema, namespace_search_path);
+	}
+	return psprintf("%s, pg_temp, %s", schema, namespace_search_path);
+}
+
+/* Runs the block on what is staged; it may only look */
 static void
 run_audit(const StageBatch *batch, const char *audit)
 {
@@ -367,11 +390,8 @@ run_audit(const StageBatch *batch, const char *audit)
 
 	if (tw_block_runner == NULL)
 		elog(ERROR, "there is no block language");
-	(void) set_config_option("search_path",
-							 psprintf("%s%s%s", stage_schema_name(batch->number),
-									  namespace_search_path[0] != '\0' ? ", " : "",
-									  namespace_search_path),
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("search_path", audit_path(batch), PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
 	XactReadOnly = true;
 	PG_TRY();
 	{
@@ -396,6 +416,34 @@ compare_targets(const ListCell *a, const ListCell *b)
 	return one < other ? -1 : one > other;
 }
 
+/* Here, so that an error can say what was waited for */
+static void
+lock_table(const StageBatch *batch, Oid relid, LOCKMODE mode, const char *what)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	tw_job_wait_for_lock(&tag, mode, what, batch->job, batch->batch_id);
+}
+
+/* Who writes a partition by its own name takes no lock on the table that it is a part of */
+static void
+lock_parts(const StageBatch *batch, const StageTarget *target, LOCKMODE mode)
+{
+	ListCell   *lc;
+
+	if (mode < ShareRowExclusiveLock ||
+		!(target->relkind == RELKIND_PARTITIONED_TABLE || target->hypertable))
+		return;
+	foreach(lc, find_all_inheritors(target->target, NoLock, NULL))
+	{
+		if (lfirst_oid(lc) != target->target)
+			lock_table(batch, lfirst_oid(lc), mode,
+					   psprintf("partition %s of target %s of batch",
+								get_rel_name(lfirst_oid(lc)), target->name));
+	}
+}
+
 static void
 lock_targets(const StageBatch *batch, const List *targets)
 {
@@ -407,13 +455,10 @@ lock_targets(const StageBatch *batch, const List *targets)
 	{
 		StageTarget *target = (StageTarget *) lfirst(lc);
 		LOCKMODE	mode = target->mode == STAGE_APPEND ? RowExclusiveLock : ShareRowExclusiveLock;
-		LOCKTAG		tag;
 
-		/* here, so that an error can say what was waited for */
-		SET_LOCKTAG_RELATION(tag, MyDatabaseId, target->target);
-		tw_job_wait_for_lock(&tag, mode, psprintf("target %s of batch", target->name), batch->job,
-							 batch->batch_id);
+		lock_table(batch, target->target, mode, psprintf("target %s of batch", target->name));
 		stage_target_load(target, mode);
+		lock_parts(batch, target, mode);
 		target->staging_name = get_rel_name(target->staging);
 		if (target->staging_name == NULL)
 			target->staging_name = "";
@@ -561,6 +606,8 @@ swap_partitions(Publish *publish)
 		}
 		foreach(lc2, rest)
 			rows += run_sql(stage_sql_append_from(target, lfirst_oid(lc2)));
+		/* it has the rows that were in the partitions, which are not for its owner to see */
+		stage_table_drop(target->staging);
 		append_operation(publish, target, "SWAP PARTITIONS", target->staged - rows);
 		if (rows > 0)
 			append_operation(publish, target, "INSERT", rows);

@@ -63,6 +63,7 @@
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
@@ -70,9 +71,13 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+/* Kinds of relations, as pg_class has them */
+#define TABLES "rp"
+#define WHAT_IS_LOCKED "rpvmfS"	/* by who uses it */
+
 static void append_column(StringInfo buf, Relation rel, const StageColumn *column,
 						  bool triggers);
-static List *tables_of(Oid schema);
+static List *relations_of(Oid schema, const char *kinds);
 static bool lock_tables(Oid schema);
 
 char *
@@ -494,7 +499,7 @@ give(Oid schema, Oid owner)
 	GetUserIdAndSecContext(&save_user, &save_context);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, save_context | SECURITY_LOCAL_USERID_CHANGE);
 	AlterSchemaOwner_oid(schema, owner);
-	foreach(lc, tables_of(schema))
+	foreach(lc, relations_of(schema, TABLES))
 	{
 		if (tw_citus_manages(lfirst_oid(lc)))
 			stage_execute_as(BOOTSTRAP_SUPERUSERID,
@@ -529,15 +534,15 @@ tw_stage_reassign(const char *job, Oid owner)
 
 /* ---------- removing ---------- */
 
-/* All tables of a schema, those that users have made as well */
+/* All relations of some kinds in a schema, those that users have made as well */
 static List *
-tables_of(Oid schema)
+relations_of(Oid schema, const char *kinds)
 {
 	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	List	   *tables = NIL;
+	List	   *relations = NIL;
 
 	ScanKeyInit(&key, Anum_pg_class_relnamespace, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(schema));
@@ -546,12 +551,12 @@ tables_of(Oid schema)
 	{
 		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
 
-		if (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_PARTITIONED_TABLE)
-			tables = lappend_oid(tables, form->oid);
+		if (strchr(kinds, form->relkind) != NULL)
+			relations = lappend_oid(relations, form->oid);
 	}
 	systable_endscan(scan);
 	table_close(pg_class, AccessShareLock);
-	return tables;
+	return relations;
 }
 
 static bool
@@ -559,7 +564,7 @@ has_distributed(Oid schema)
 {
 	ListCell   *lc;
 
-	foreach(lc, tables_of(schema))
+	foreach(lc, relations_of(schema, TABLES))
 	{
 		if (tw_citus_manages(lfirst_oid(lc)))
 			return true;
@@ -576,7 +581,7 @@ drop_distributed_tables(Oid schema)
 {
 	ListCell   *lc;
 
-	foreach(lc, tables_of(schema))
+	foreach(lc, relations_of(schema, TABLES))
 		stage_execute_as(GetUserId(),
 						 psprintf("DROP TABLE %s CASCADE",
 								  quote_qualified_identifier(get_namespace_name(schema),
@@ -611,13 +616,13 @@ try_drop(int64 number)
 	return done;
 }
 
-/* Locks all tables of a schema if nobody else uses them */
+/* Locks all tables of a schema, and what else one can read, if nobody else uses them */
 static bool
 lock_tables(Oid schema)
 {
 	ListCell   *lc;
 
-	foreach(lc, tables_of(schema))
+	foreach(lc, relations_of(schema, WHAT_IS_LOCKED))
 	{
 		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessExclusiveLock))
 			return false;
@@ -625,18 +630,33 @@ lock_tables(Oid schema)
 	return true;
 }
 
+void
+stage_table_drop(Oid staging)
+{
+	ObjectAddress table;
+
+	ObjectAddressSet(table, RelationRelationId, staging);
+	performDeletion(&table, DROP_CASCADE, PERFORM_DELETION_INTERNAL | PERFORM_DELETION_QUIETLY);
+	CommandCounterIncrement();
+}
+
 static bool
 drop_if_free(int64 number)
 {
 	ObjectAddress schema;
+	LOCKTAG		tag;
 	Oid			oid = get_namespace_oid(stage_schema_name(number), true);
 
 	if (!OidIsValid(oid))
 		return true;
 	if (!lock_tables(oid))
 		return false;
+	/* who makes something in it has a lock on it */
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, NamespaceRelationId, oid, 0);
+	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
 	/* somebody else who sweeps, or a user, may have dropped it meanwhile */
-	LockDatabaseObject(NamespaceRelationId, oid, 0, AccessExclusiveLock);
+	AcceptInvalidationMessages();
 	if (!SearchSysCacheExists1(NAMESPACEOID, ObjectIdGetDatum(oid)))
 		return true;
 	ObjectAddressSet(schema, NamespaceRelationId, oid);

@@ -200,6 +200,9 @@ extern void stage_table_create(int64 number, Oid owner, StageTarget *target, Lis
 /* Is a target's staging distributed as the target is, or a table of its own? */
 extern bool stage_is_distributed(const StageTarget *target);
 
+/* Drops a staging table that is locked with its partitions */
+extern void stage_table_drop(Oid staging);
+
 /* The staging table, or its partitions */
 extern List *stage_table_parts(Oid staging);
 

@@ -28,8 +28,8 @@
  * that VACUUM removes: a query there whose snapshot is older than one of the tasks ends
  * with an error before it can come to the swapped partition.
  *
- * Locks: AccessExclusiveLock on the partitions, in the order of their bounds, as
- * the last step of a publish; nobody waits behind us while we try.
+ * Locks: AccessExclusiveLock on the staging table and on the partitions, in the order of
+ * their bounds, as the last step of a publish; nobody waits behind us while we try.
  */
 #include "stage/stage.h"
 
@@ -199,9 +199,21 @@ unlock(const List *locked)
 		UnlockRelationOid(lfirst_oid(lc), AccessExclusiveLock);
 }
 
+/* The staging table is locked as a whole, since it is dropped with what was in the partitions */
+static List *
+to_be_locked(const StageTarget *target, const List *pairs)
+{
+	List	   *oids = list_make1_oid(target->staging);
+	ListCell   *lc;
+
+	foreach(lc, pairs)
+		oids = lappend_oid(oids, ((Pair *) lfirst(lc))->leaf);
+	return list_concat(oids, stage_table_parts(target->staging));
+}
+
 /* False: in the time there is, not all could be locked; then none is */
 static bool
-lock_pairs(const List *pairs, TransactionId newest_task)
+lock_pairs(const StageTarget *target, const List *pairs, TransactionId newest_task)
 {
 	TimestampTz started = GetCurrentTimestamp();
 	List	   *locked = NIL;
@@ -212,11 +224,9 @@ lock_pairs(const List *pairs, TransactionId newest_task)
 		if (out_of_time(started))
 			return false;
 	}
-	foreach(lc, pairs)
+	foreach(lc, to_be_locked(target, pairs))
 	{
-		Pair	   *pair = (Pair *) lfirst(lc);
-
-		if (!lock_one(pair->leaf, started, &locked) || !lock_one(pair->staging, started, &locked))
+		if (!lock_one(lfirst_oid(lc), started, &locked))
 		{
 			unlock(locked);
 			return false;
@@ -389,7 +399,7 @@ stage_swap(StageTarget *target, TransactionId newest_task, int *swapped, List **
 	ListCell   *lc;
 
 	pairs = find_pairs(target);
-	if (pairs == NIL || !lock_pairs(pairs, newest_task))
+	if (pairs == NIL || !lock_pairs(target, pairs, newest_task))
 		return false;
 
 	/* under the locks again: somebody may have been there first */

@@ -566,9 +566,25 @@ operator_name(Oid operator)
 	return name;
 }
 
+/* What numbers itself may be left out of what is staged */
+static bool
+is_staged_not_null(const StageTarget *target, AttrNumber attnum)
+{
+	ListCell   *lc;
+
+	foreach(lc, target->columns)
+	{
+		StageColumn *column = (StageColumn *) lfirst(lc);
+
+		if (column->attnum == attnum)
+			return column->not_null && !column->numbered;
+	}
+	return false;
+}
+
 /* The key's parts with the equality that the index has */
 static List *
-keys_of_index(Relation rel, Relation index, List *exprs)
+keys_of_index(const StageTarget *target, Relation index, List *exprs)
 {
 	List	   *keys = NIL;
 	int			i = 0;
@@ -590,8 +606,7 @@ keys_of_index(Relation rel, Relation index, List *exprs)
 		if (OidIsValid(collation) && collation != exprCollation(key->expr))
 			key->collate = psprintf(" COLLATE %s", generate_collation_name(collation));
 		if (IsA(key->expr, Var))
-			key->not_null = TupleDescAttr(RelationGetDescr(rel),
-										  ((Var *) key->expr)->varattno - 1)->attnotnull;
+			key->not_null = is_staged_not_null(target, ((Var *) key->expr)->varattno);
 		keys = lappend(keys, key);
 		i++;
 	}
@@ -619,7 +634,7 @@ find_key(StageTarget *target, Relation rel, List *wanted)
 			 same_expressions(wanted, index_expressions(rel, index))) &&
 			(!found || predicate == NIL))
 		{
-			target->keys = keys_of_index(rel, index, index_expressions(rel, index));
+			target->keys = keys_of_index(target, index, index_expressions(rel, index));
 			target->key_where = predicate == NIL ? NULL :
 				(Node *) make_ands_explicit(copyObject(predicate));
 			found = true;

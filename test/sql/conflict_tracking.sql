@@ -170,6 +170,38 @@ CALL tw.run('BEGIN ATOMIC SELECT count(*) FROM tracked; RETURN (SELECT condition
 CALL tw.run('BEGIN ATOMIC SELECT count(*) FROM tracked; RETURN (SELECT relations FROM counters); END', conflicts => 'write');
 CALL tw.run('BEGIN ATOMIC SELECT 1; END', conflicts => 'all');
 
+-- functions in an index may look at tables, in a transaction's end as well; they run as who adds the row
+CREATE ROLE conflict_adder;
+CREATE FUNCTION place(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE NOTICE 'place of % for %', $1, current_user;
+	RETURN (SELECT count(*) FROM tracked WHERE id < $1);
+END $$;
+CREATE TABLE placed (id int);
+CREATE UNIQUE INDEX ON placed (place(id));
+INSERT INTO placed VALUES (1);
+GRANT SELECT ON tracked TO conflict_adder;
+GRANT SELECT, INSERT ON placed TO conflict_adder;
+BEGIN;
+SELECT tw.track_reads('predicate');
+SAVEPOINT a;
+SET LOCAL ROLE conflict_adder;
+INSERT INTO placed VALUES (1);
+ROLLBACK TO a;
+COMMIT;
+-- an error may name whatever it likes
+BEGIN;
+SELECT tw.track_reads('predicate');
+SAVEPOINT a;
+DO $$ BEGIN RAISE unique_violation USING SCHEMA = 'public', TABLE = 'tracked_pkey', CONSTRAINT = 'tracked_pkey'; END $$;
+ROLLBACK TO a;
+DO $$ BEGIN RAISE unique_violation USING SCHEMA = 'public', TABLE = 'counters', CONSTRAINT = 'none'; EXCEPTION WHEN unique_violation THEN END $$;
+COMMIT;
+DROP TABLE placed;
+DROP FUNCTION place;
+REVOKE ALL ON tracked FROM conflict_adder;
+DROP ROLE conflict_adder;
+
 -- nothing outlives its transaction
 SELECT * FROM counters;
 SELECT * FROM tw.check_conflicts();

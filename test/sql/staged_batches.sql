@@ -112,6 +112,15 @@ BEGIN ATOMIC
 	END IF;
 END$$);
 \echo :SQLSTATE
+-- not a temporary table of that name
+CREATE TEMP TABLE t (id int);
+SELECT tw.publish('life', 'b1', audit => $$
+BEGIN ATOMIC
+	IF (SELECT count(*) FROM t) > 3 THEN
+		SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too many as well';
+	END IF;
+END$$);
+DROP TABLE pg_temp.t;
 SELECT tw.publish('life', 'b1', audit => 'BEGIN ATOMIC DELETE FROM t; END');
 SELECT tw.publish('life', 'b1', audit => 'BEGIN ATOMIC INSERT INTO life.u VALUES (1, 1); END');
 SELECT tw.publish('life', 'b1', audit => 'BEGIN ATOMIC SELECT; nonsense; END');

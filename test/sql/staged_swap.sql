@@ -142,6 +142,11 @@ FETCH c;
 SELECT tw.publish('swap', 'd1');
 \echo :SQLSTATE
 ROLLBACK;
+-- nor with an index that this very transaction has made anew
+BEGIN;
+REINDEX INDEX own;
+SELECT operations -> 0 -> 'command' AS command FROM tw.publish('swap', 'd1');
+ROLLBACK;
 BEGIN;
 SAVEPOINT a;
 SELECT operations -> 0 -> 'command' AS command FROM tw.publish('swap', 'd1');
