@@ -130,6 +130,7 @@ typedef struct TwTrack
 	MemoryContext mcxt;
 	TwTrackMode mode;			/* of what is read from now on */
 	bool		busy;			/* we are reading for ourselves */
+	bool		ending;			/* in the check before the commit */
 
 	Snapshot	oldest;			/* of those registered */
 	Snapshot   *snapshots;		/* registered with TopTransactionResourceOwner */

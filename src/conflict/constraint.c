@@ -498,7 +498,7 @@ tw_constraint_violated(const TwTargets *targets)
 /*
  * The keys of a row that failed, in *probes.  Expressions of indexes may fail again, and then
  * it is not known what has; false: then all that is done here is undone.  They run as the one
- * who was adding the row.
+ * who was adding the row.  In a commit no subtransaction can be rolled back, so they are not run.
  */
 static bool
 keys_of_failed(const TwViolation *violation, Relation rel, TupleTableSlot *slot, List **probes,
@@ -513,6 +513,8 @@ keys_of_failed(const TwViolation *violation, Relation rel, TupleTableSlot *slot,
 		*probes = probes_of_row(rel, slot, tw_track->oldest, violation->constraint, named);
 		return true;
 	}
+	if (tw_track->ending)
+		return false;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(mcxt);
 	PG_TRY();

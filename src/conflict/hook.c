@@ -197,10 +197,10 @@ utility_tracked(TW_UTILITY_ARGS)
 		return;
 	}
 	/*
-	 * Before it changes what the errors so far were about; not in a failed transaction, nor for a
-	 * COMMIT, which would not end the transaction if it failed here
+	 * Before it changes what the errors so far were about, also before a COMMIT, in which no
+	 * subtransaction can be rolled back; not in a failed transaction
 	 */
-	if (IsTransactionState() && !IsA(pstmt->utilityStmt, TransactionStmt))
+	if (IsTransactionState())
 		tw_constraint_settle();
 	if (IsA(pstmt->utilityStmt, CopyStmt))
 		track_copy((CopyStmt *) pstmt->utilityStmt);

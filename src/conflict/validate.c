@@ -311,6 +311,7 @@ tw_conflict_before_commit(void)
 
 	if (track == NULL)
 		return;
+	track->ending = true;
 	tw_constraint_settle();
 	track->busy = true;
 	if (track->oldest != NULL && anything_to_prove(track))
