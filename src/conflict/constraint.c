@@ -41,22 +41,6 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-/* A condition on a table and all its partitions or children */
-static void
-add_conditions(Oid relid, Snapshot snapshot, TwCounts which)
-{
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
-	{
-		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
-
-		if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
-			(void) tw_condition_add_scan(tw_track_relation(rel, snapshot), snapshot, NIL, which);
-		relation_close(rel, NoLock);
-	}
-}
-
 /* Are all arbiters plain keys, whose change the tuple header tells of? */
 static TwCounts
 removals_of(Relation rel, List *arbiters)
@@ -80,31 +64,42 @@ removals_of(Relation rel, List *arbiters)
 }
 
 /*
+ * A condition on a table and all its partitions or children; of each its own indexes say which
+ * changes count, if by_indexes.  Returns the new conditions.
+ */
+static List *
+add_conditions(Oid relid, Snapshot snapshot, TwCounts which, bool by_indexes)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
+
+		if (rel->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(rel))
+		{
+			TwCounts	counts = by_indexes ? removals_of(rel, NIL) : which;
+			TwCondition *condition = tw_condition_add_scan(tw_track_relation(rel, snapshot),
+														   snapshot, NIL, counts);
+
+			if (condition != NULL)
+				result = lappend(result, condition);
+		}
+		relation_close(rel, NoLock);
+	}
+	return result;
+}
+
+/*
  * No row may go that ON CONFLICT DO NOTHING has found in the way.  Without arbiters that is
  * by any index, and a partition may have some of its own.  Returns the new conditions.
  */
 static List *
 add_removals(Relation rel, Snapshot snapshot, List *arbiters)
 {
-	List	   *result = NIL;
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(RelationGetRelid(rel), AccessShareLock, NULL))
-	{
-		Relation	part = relation_open(lfirst_oid(lc), AccessShareLock);
-
-		if (part->rd_rel->relkind == RELKIND_RELATION && tw_track_wanted(part))
-		{
-			TwCounts	which = removals_of(arbiters == NIL ? part : rel, arbiters);
-			TwCondition *condition = tw_condition_add_scan(tw_track_relation(part, snapshot),
-														   snapshot, NIL, which);
-
-			if (condition != NULL)
-				result = lappend(result, condition);
-		}
-		relation_close(part, NoLock);
-	}
-	return result;
+	return add_conditions(RelationGetRelid(rel), snapshot, removals_of(rel, arbiters),
+						  arbiters == NIL);
 }
 
 /* ---------- what keys tell ---------- */
@@ -630,10 +625,10 @@ settle(TwViolation *violation)
 	if (violation->sqlstate == ERRCODE_UNIQUE_VIOLATION ||
 		violation->sqlstate == ERRCODE_EXCLUSION_VIOLATION)
 	{
-		add_conditions(relid, tw_track->oldest, TW_REMOVALS);
+		(void) add_conditions(relid, tw_track->oldest, TW_REMOVALS, false);
 		return;
 	}
-	add_conditions(relid, tw_track->oldest, TW_ALL_CHANGES);
+	(void) add_conditions(relid, tw_track->oldest, TW_ALL_CHANGES, false);
 	if (violation->constraint == NULL)
 		return;
 	constraint = get_relation_constraint_oid(relid, violation->constraint, true);
@@ -644,7 +639,7 @@ settle(TwViolation *violation)
 
 		ReleaseSysCache(tuple);
 		if (OidIsValid(parent))
-			add_conditions(parent, tw_track->oldest, TW_ALL_CHANGES);
+			(void) add_conditions(parent, tw_track->oldest, TW_ALL_CHANGES, false);
 	}
 }
 

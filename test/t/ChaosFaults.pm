@@ -14,6 +14,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SmallDisk;
 use Time::HiRes qw(time sleep);
+use TransactionalWriter qw(wait_until_gone wait_until_up);
 
 # How often each is chosen.  Those of the server are not for the time with a standby.
 my %weights = (
@@ -115,12 +116,8 @@ sub wait_for_server
 {
 	my ($self) = @_;
 
-	for (1 .. 3600)
-	{
-		return if defined $self->ask('SELECT 1');
-		sleep 0.05;
-	}
-	die 'the server did not come back';
+	wait_until_up($self->{node});
+	return;
 }
 
 # ---------- sessions ----------
@@ -158,11 +155,7 @@ sub kill
 	$self->heal('disk');
 	my $pid = $self->signal_backend('KILL', $sessions) or return 0;
 
-	for (1 .. 12_000)
-	{
-		last unless CORE::kill 0, $pid;
-		sleep 0.005;
-	}
+	wait_until_gone($pid);
 	return 1;
 }
 

@@ -13,7 +13,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(new_server background kill_backend kill_client wait_until_up in_sleep sqlstate);
-our @EXPORT_OK = qw(session answer background_until is_running pgbouncer start_pooler);
+our @EXPORT_OK = qw(session answer background_until is_running wait_until_gone pgbouncer start_pooler);
 
 # A started server whose database postgres has the extension.  Settings are lines of
 # postgresql.conf; a server that crashes comes back by itself.
@@ -141,19 +141,29 @@ sub kill_client
 	return;
 }
 
-# Kills a session's process in the server, and returns when the server is back from the crash that
-# it takes that for.  Until the postmaster has seen the end of its child the old server still
-# answers: only what comes behind waitpid, which makes the process disappear, is the new one.
-sub kill_backend
+# Waits until the postmaster has seen the end of a session's process that was killed.  Until then
+# the old server still answers: only what comes behind waitpid, which makes the process
+# disappear, is the new one.
+sub wait_until_gone
 {
-	my ($node, $pid) = @_;
+	my ($pid) = @_;
 
-	kill 'KILL', $pid;
 	for (1 .. 18_000)
 	{
 		last unless kill 0, $pid;
 		usleep 10_000;
 	}
+	return;
+}
+
+# Kills a session's process in the server, and returns when the server is back from the crash that
+# it takes that for
+sub kill_backend
+{
+	my ($node, $pid) = @_;
+
+	kill 'KILL', $pid;
+	wait_until_gone($pid);
 	wait_until_up($node);
 	return;
 }
